@@ -1,0 +1,80 @@
+//! Frames in and out. A port knows IP, UDP and the ICRC; it knows nothing of queue pairs.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use crate::wire::{Arrival, Flow};
+
+/// A way to the network. Transmitting is `room`, fill, `commit`, again and again, then `flush`.
+///
+/// Consecutive commits of one flow and one length (only the last may be shorter) form a *run*,
+/// which a port hands to the kernel in one call where it can.
+pub trait Port: Send {
+    /// The local addresses that this port sends from and receives for.
+    fn addresses(&self) -> &[IpAddr];
+
+    /// Where to write the next datagram: at least [`MAX_DATAGRAM`](crate::wire::MAX_DATAGRAM) bytes.
+    ///
+    /// `None` when the transmit buffer is full: flush first.
+    fn room(&mut self) -> Option<&mut [u8]>;
+
+    /// Takes the first `length` bytes of what [`room`](Port::room) gave, BTH to pad, as a datagram of `flow`,
+    /// and seals it with the ICRC.
+    ///
+    /// # Panics
+    /// When `length` does not fit in the room that was given (a bug of the caller, never of a peer).
+    fn commit(&mut self, flow: &Flow, length: usize);
+
+    /// Sends what was committed.
+    ///
+    /// What the kernel has no room for now stays queued: see [`backlog`](Port::backlog). What it refuses
+    /// (no route, for instance) is dropped and counted, as a wire would lose it.
+    ///
+    /// # Errors
+    /// The port is broken for good (its descriptor, its ring).
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Whether committed datagrams still wait for room in the kernel (poll the descriptors for writing).
+    fn backlog(&self) -> bool;
+
+    /// Hands a burst of arrived datagrams to `sink`, without waiting; returns how many. Zero: nothing is there.
+    ///
+    /// Each was sealed with a right ICRC; the others were dropped and counted.
+    ///
+    /// # Errors
+    /// The port is broken for good.
+    fn receive(&mut self, sink: &mut dyn FnMut(Arrival<'_>)) -> io::Result<usize>;
+
+    /// The descriptors to wait on with `poll(2)`: readable when something arrived. Empty for a simulated port.
+    fn descriptors(&self) -> Vec<RawFd>;
+
+    /// What the port counted.
+    fn counters(&self) -> PortCounters;
+}
+
+/// What a port saw and dropped. Datagrams, not system calls, unless the name says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortCounters {
+    /// Datagrams handed to the network.
+    pub sent: u64,
+    /// Bytes of them, BTH to ICRC.
+    pub sent_bytes: u64,
+    /// Datagrams handed to the sink.
+    pub received: u64,
+    /// Bytes of them, BTH to ICRC.
+    pub received_bytes: u64,
+    /// System calls that sent something.
+    pub send_calls: u64,
+    /// System calls that received something.
+    pub receive_calls: u64,
+    /// Datagrams the kernel refused to send.
+    pub send_errors: u64,
+    /// Datagrams dropped for a wrong ICRC.
+    pub icrc_errors: u64,
+    /// Datagrams dropped as too short, too long, or not RoCE v2.
+    pub malformed: u64,
+    /// Datagrams the kernel dropped because the receive buffer was full (`SO_RXQ_OVFL`), where it tells.
+    pub receive_overflow: u64,
+}

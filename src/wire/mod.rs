@@ -1,0 +1,20 @@
+//! Bytes to values and back: every header that RoCE v2 puts on the wire.
+//!
+//! No allocation, no I/O, no panic on any input: a header is parsed from an array of exactly its
+//! length, so an access out of range cannot be written down.
+#![forbid(unsafe_code)]
+
+mod flow;
+mod psn;
+mod qpn;
+
+pub use flow::{Arrival, Flow};
+pub use psn::Psn;
+pub use qpn::Qpn;
+
+/// The UDP destination port of RoCE v2 (IBTA A17.3.1).
+pub const UDP_PORT: u16 = 4791;
+/// Bytes of the invariant CRC that closes every packet.
+pub const ICRC_LEN: usize = 4;
+/// The longest datagram, from the BTH to the ICRC: 4096 bytes of payload and the longest headers in front of it.
+pub const MAX_DATAGRAM: usize = 4096 + 80 + ICRC_LEN;

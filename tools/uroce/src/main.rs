@@ -1,0 +1,3 @@
+//! The `uroce` command.
+
+fn main() {}
