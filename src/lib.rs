@@ -1,6 +1,11 @@
 //! RDMA over Converged Ethernet v2 in user space.
 #![deny(unsafe_code)]
 
+pub mod counters;
+pub mod error;
+pub mod memory;
 pub mod port;
+pub mod queue;
 pub mod time;
 pub mod wire;
+pub mod work;
