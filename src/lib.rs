@@ -5,6 +5,7 @@ pub mod counters;
 pub mod error;
 pub mod memory;
 pub mod port;
+pub mod qp;
 pub mod queue;
 pub mod time;
 pub mod wire;
