@@ -20,8 +20,12 @@ pub(super) const RECEIVE_BATCH: usize = 32;
 /// `UDP_NO_CHECK6_RX` (`include/uapi/linux/udp.h`): accept IPv6 datagrams that have no UDP checksum.
 pub(super) const UDP_NO_CHECK6_RX: c_int = 102;
 /// A BPF program of one instruction: keep nothing of any datagram.
-pub(super) const DROP_ALL: libc::sock_filter =
-    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+pub(super) const DROP_ALL: libc::sock_filter = libc::sock_filter {
+    code: (libc::BPF_RET | libc::BPF_K) as u16,
+    jt: 0,
+    jf: 0,
+    k: 0,
+};
 /// Bytes of control messages for one datagram, either way: four of at most four bytes each, and as many to spare.
 const CONTROL_LEN: usize = 192;
 
@@ -29,7 +33,12 @@ const CONTROL_LEN: usize = 192;
 ///
 /// # Errors
 /// What the kernel says: `ENOPROTOOPT` when it is too old to know the option.
-pub(super) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+pub(super) fn set_option(
+    fd: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: c_int,
+) -> io::Result<()> {
     // SAFETY: the kernel reads size_of::<c_int>() bytes at the pointer, which is that of a live c_int.
     let result = unsafe {
         libc::setsockopt(
@@ -49,7 +58,8 @@ pub(super) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c
 /// `EINVAL` for a program that the kernel does not accept, `ENOMEM` when it exceeds `optmem_max`.
 pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        len: u16::try_from(program.len())
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
         filter: program.as_ptr().cast_mut(),
     };
     // SAFETY: the kernel reads a sock_fprog and the `len` instructions it points to, and copies them; both live through
@@ -71,10 +81,23 @@ pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
 ///
 /// # Errors
 /// Those of `ppoll(2)`; an interruption by a signal is no error but `Ok(false)`.
-pub(super) fn poll(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
-    let entry = |events| move |&fd: &RawFd| libc::pollfd { fd, events, revents: 0 };
-    let mut entries: Vec<_> =
-        readable.iter().map(entry(libc::POLLIN)).chain(writable.iter().map(entry(libc::POLLOUT))).collect();
+pub(super) fn poll(
+    readable: &[RawFd],
+    writable: &[RawFd],
+    timeout: Option<Duration>,
+) -> io::Result<bool> {
+    let entry = |events| {
+        move |&fd: &RawFd| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        }
+    };
+    let mut entries: Vec<_> = readable
+        .iter()
+        .map(entry(libc::POLLIN))
+        .chain(writable.iter().map(entry(libc::POLLOUT)))
+        .collect();
     let timeout = timeout.map(|timeout| libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
@@ -114,7 +137,9 @@ impl Address {
                 v4: libc::sockaddr_in {
                     sin_family: libc::AF_INET as libc::sa_family_t,
                     sin_port: port.to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from(ip).to_be() },
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from(ip).to_be(),
+                    },
                     sin_zero: [0; 8],
                 },
             },
@@ -123,7 +148,9 @@ impl Address {
                     sin6_family: libc::AF_INET6 as libc::sa_family_t,
                     sin6_port: port.to_be(),
                     sin6_flowinfo: 0,
-                    sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: ip.octets(),
+                    },
                     sin6_scope_id: scope,
                 },
             },
@@ -145,12 +172,18 @@ impl Address {
             libc::AF_INET => {
                 // SAFETY: the family says which variant was written, by us or by the kernel.
                 let v4 = unsafe { self.v4 };
-                Some((Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into(), u16::from_be(v4.sin_port)))
+                Some((
+                    Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into(),
+                    u16::from_be(v4.sin_port),
+                ))
             }
             libc::AF_INET6 => {
                 // SAFETY: as above.
                 let v6 = unsafe { self.v6 };
-                Some((Ipv6Addr::from(v6.sin6_addr.s6_addr).into(), u16::from_be(v6.sin6_port)))
+                Some((
+                    Ipv6Addr::from(v6.sin6_addr.s6_addr).into(),
+                    u16::from_be(v6.sin6_port),
+                ))
             }
             _ => None,
         }
@@ -191,12 +224,22 @@ pub(super) struct Outgoing<'a> {
 pub(super) fn send_batch(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::Result<usize> {
     let count = messages.len().min(SEND_BATCH);
     let mut addresses = [Address::none(); SEND_BATCH];
-    let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; SEND_BATCH];
+    let mut vectors = [iovec {
+        iov_base: ptr::null_mut(),
+        iov_len: 0,
+    }; SEND_BATCH];
     let mut controls = [Control([0; CONTROL_LEN]); SEND_BATCH];
     let mut headers = [empty_header(); SEND_BATCH];
-    let slots = addresses.iter_mut().zip(&mut vectors).zip(&mut controls).zip(&mut headers);
+    let slots = addresses
+        .iter_mut()
+        .zip(&mut vectors)
+        .zip(&mut controls)
+        .zip(&mut headers);
     for (message, (((address, vector), control), header)) in messages.iter().zip(slots) {
-        *vector = iovec { iov_base: message.bytes.as_ptr().cast_mut().cast(), iov_len: message.bytes.len() };
+        *vector = iovec {
+            iov_base: message.bytes.as_ptr().cast_mut().cast(),
+            iov_len: message.bytes.len(),
+        };
         header.msg_hdr.msg_iov = vector;
         header.msg_hdr.msg_iovlen = 1;
         if let Some(destination) = message.destination {
@@ -212,8 +255,14 @@ pub(super) fn send_batch(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::R
     }
     // SAFETY: the first `count` headers point to an address, a vector and control bytes in arrays that live through the
     // call; the vectors point to the messages' bytes, which are borrowed through it and which sending only reads.
-    let result =
-        unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count as _, libc::MSG_DONTWAIT as _) };
+    let result = unsafe {
+        libc::sendmmsg(
+            fd.as_raw_fd(),
+            headers.as_mut_ptr(),
+            count as _,
+            libc::MSG_DONTWAIT as _,
+        )
+    };
     check(result).map(|sent| usize::try_from(sent).unwrap_or(0))
 }
 
@@ -271,14 +320,22 @@ impl ReceiveBatch {
     /// What the kernel says, other than `EAGAIN` and `EINTR`.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, limit: usize) -> io::Result<usize> {
         let limit = limit.min(RECEIVE_BATCH);
-        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RECEIVE_BATCH];
+        let mut vectors = [iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        }; RECEIVE_BATCH];
         let mut headers = [empty_header(); RECEIVE_BATCH];
         let buffers = self.buffers.chunks_exact_mut(Self::BUFFER_LEN);
-        let stores = buffers.zip(&mut self.addresses).zip(self.controls.iter_mut());
+        let stores = buffers
+            .zip(&mut self.addresses)
+            .zip(self.controls.iter_mut());
         for (((buffer, address), control), (vector, header)) in
             stores.zip(vectors.iter_mut().zip(&mut headers)).take(limit)
         {
-            *vector = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            *vector = iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            };
             *address = Address::none();
             header.msg_hdr = msghdr {
                 msg_name: ptr::from_mut(address).cast(),
@@ -304,13 +361,20 @@ impl ReceiveBatch {
         };
         let count = match check(result) {
             Ok(count) => usize::try_from(count).unwrap_or(0),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                0
+            }
             Err(error) => return Err(error),
         };
         for (result, header) in self.results.iter_mut().zip(&headers).take(count) {
             *result = MessageLength {
                 bytes: header.msg_len as usize,
-                control: header.msg_hdr.msg_controllen as usize,
+                control: header.msg_hdr.msg_controllen,
                 truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             };
         }
@@ -320,20 +384,25 @@ impl ReceiveBatch {
     /// The first `count` messages of the last [`receive`](Self::receive), whose return value `count` is.
     pub(super) fn messages(&self, count: usize) -> impl Iterator<Item = Incoming<'_>> {
         let buffers = self.buffers.chunks_exact(Self::BUFFER_LEN);
-        let stores = buffers.zip(&self.addresses).zip(self.controls.iter()).zip(&self.results);
-        stores.take(count).map(|(((buffer, address), control), length)| {
-            let mut incoming = Incoming {
-                bytes: buffer.get(..length.bytes).unwrap_or(buffer),
-                source: address.ip(),
-                truncated: length.truncated,
-                segment: None,
-                traffic_class: None,
-                hop_limit: None,
-                overflow: None,
-            };
-            control.read(length.control, &mut incoming);
-            incoming
-        })
+        let stores = buffers
+            .zip(&self.addresses)
+            .zip(self.controls.iter())
+            .zip(&self.results);
+        stores
+            .take(count)
+            .map(|(((buffer, address), control), length)| {
+                let mut incoming = Incoming {
+                    bytes: buffer.get(..length.bytes).unwrap_or(buffer),
+                    source: address.ip(),
+                    truncated: length.truncated,
+                    segment: None,
+                    traffic_class: None,
+                    hop_limit: None,
+                    overflow: None,
+                };
+                control.read(length.control, &mut incoming);
+                incoming
+            })
     }
 }
 
@@ -350,10 +419,17 @@ impl Control {
     fn fill(&mut self, message: &Outgoing<'_>) -> usize {
         let mut used = 0;
         if let Some(segment) = message.segment {
-            used = self.push(used, libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+            used = self.push(
+                used,
+                libc::SOL_UDP,
+                libc::UDP_SEGMENT,
+                &segment.to_ne_bytes(),
+            );
         }
         // SAFETY: see `Address::ip`.
-        let v6 = message.destination.is_some_and(|to| c_int::from(unsafe { to.family }) == libc::AF_INET6);
+        let v6 = message
+            .destination
+            .is_some_and(|to| c_int::from(unsafe { to.family }) == libc::AF_INET6);
         let (level, class, hops) = if v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
         } else {
@@ -372,8 +448,12 @@ impl Control {
     /// integers whose order `cmsg(3)` fixes, and both header and data are padded to the alignment.
     fn push(&mut self, used: usize, level: c_int, kind: c_int, data: &[u8]) -> usize {
         let length = CONTROL_HEADER + data.len();
-        let fields =
-            [&length.to_ne_bytes()[..], &level.to_ne_bytes()[..], &kind.to_ne_bytes()[..], data];
+        let fields = [
+            &length.to_ne_bytes()[..],
+            &level.to_ne_bytes()[..],
+            &kind.to_ne_bytes()[..],
+            data,
+        ];
         let mut at = used;
         for field in fields {
             self.0[at..at + field.len()].copy_from_slice(field);
@@ -387,11 +467,23 @@ impl Control {
         let mut rest = self.0.get(..length).unwrap_or(&self.0);
         while let Some((&total, fields)) = rest.split_first_chunk() {
             let total = usize::from_ne_bytes(total);
-            let Some((&level, fields)) = fields.split_first_chunk() else { return };
-            let Some((&kind, _)) = fields.split_first_chunk() else { return };
-            let Some(data) = rest.get(CONTROL_HEADER..total) else { return };
-            incoming.note(c_int::from_ne_bytes(level), c_int::from_ne_bytes(kind), data);
-            rest = rest.get(total.next_multiple_of(mem::align_of::<cmsghdr>())..).unwrap_or(&[]);
+            let Some((&level, fields)) = fields.split_first_chunk() else {
+                return;
+            };
+            let Some((&kind, _)) = fields.split_first_chunk() else {
+                return;
+            };
+            let Some(data) = rest.get(CONTROL_HEADER..total) else {
+                return;
+            };
+            incoming.note(
+                c_int::from_ne_bytes(level),
+                c_int::from_ne_bytes(kind),
+                data,
+            );
+            rest = rest
+                .get(total.next_multiple_of(mem::align_of::<cmsghdr>())..)
+                .unwrap_or(&[]);
         }
     }
 }
@@ -428,5 +520,9 @@ const fn empty_header() -> mmsghdr {
 
 /// The result of a system call, or the error that it left in `errno`.
 fn check(result: c_int) -> io::Result<c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }

@@ -44,7 +44,10 @@ impl UdpPort {
     pub fn bind(addresses: &[IpAddr]) -> io::Result<Self> {
         Ok(Self {
             addresses: addresses.to_vec(),
-            locals: addresses.iter().map(|&address| Local::bind(address, 0)).collect::<io::Result<_>>()?,
+            locals: addresses
+                .iter()
+                .map(|&address| Local::bind(address, 0))
+                .collect::<io::Result<_>>()?,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
             counters: PortCounters::default(),
@@ -58,7 +61,10 @@ impl UdpPort {
     /// # Errors
     /// Those of `getsockopt(2)`.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        let sizes = self.locals.iter().map(|local| local.receiver.recv_buffer_size());
+        let sizes = self
+            .locals
+            .iter()
+            .map(|local| local.receiver.recv_buffer_size());
         sizes.reduce(|a, b| Ok(a?.min(b?))).unwrap_or(Ok(0))
     }
 }
@@ -73,7 +79,8 @@ impl Port for UdpPort {
     }
 
     fn commit(&mut self, flow: &Flow, length: usize) {
-        self.queue.commit(flow, length, &mut self.locals, &mut self.counters);
+        self.queue
+            .commit(flow, length, &mut self.locals, &mut self.counters);
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -90,7 +97,9 @@ impl Port for UdpPort {
         for _ in 0..count {
             let turn = self.turn % count;
             self.turn = turn + 1;
-            let Some(local) = self.locals.get_mut(turn) else { break };
+            let Some(local) = self.locals.get_mut(turn) else {
+                break;
+            };
             let datagrams = receive::receive(local, &mut self.batch, &mut self.counters, sink)?;
             if datagrams > 0 {
                 return Ok(datagrams);
@@ -100,7 +109,10 @@ impl Port for UdpPort {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.locals.iter().map(|local| local.receiver.as_raw_fd()).collect()
+        self.locals
+            .iter()
+            .map(|local| local.receiver.as_raw_fd())
+            .collect()
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
@@ -114,6 +126,8 @@ impl Port for UdpPort {
 
 impl fmt::Debug for UdpPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpPort").field("addresses", &self.addresses).finish_non_exhaustive()
+        f.debug_struct("UdpPort")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
     }
 }

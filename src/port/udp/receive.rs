@@ -34,7 +34,11 @@ pub(super) fn receive(
         datagrams += split(&message, local, counters, sink);
     }
     let joined = datagrams > count;
-    local.receive_limit = if count == limit && !joined { RECEIVE_BATCH } else { SUPER_PACKETS };
+    local.receive_limit = if count == limit && !joined {
+        RECEIVE_BATCH
+    } else {
+        SUPER_PACKETS
+    };
     Ok(datagrams)
 }
 
@@ -49,7 +53,11 @@ fn split(
         counters.malformed += 1;
         return 1;
     };
-    let headers = seal::Headers { source, destination: local.address, source_port };
+    let headers = seal::Headers {
+        source,
+        destination: local.address,
+        source_port,
+    };
     let segment = message.segment.unwrap_or(message.bytes.len()).max(1);
     // The IPv4 IDs within a super-packet that came here whole count up; one that the kernel joined from single
     // datagrams may begin anywhere.

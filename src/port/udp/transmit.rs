@@ -1,7 +1,7 @@
 //! The transmit queue: datagrams in one buffer, gathered into runs that the kernel takes in one piece.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use smallvec::SmallVec;
 
@@ -65,18 +65,23 @@ impl Run {
 
     /// The messages to the kernel that carry it: one, or one for each datagram when it is cut.
     fn messages<'a>(&self, buffer: &'a [u8], scope: u32) -> impl Iterator<Item = Outgoing<'a>> {
-        let bytes = buffer.get(self.start..self.start + self.length).unwrap_or(&[]);
+        let bytes = buffer
+            .get(self.start..self.start + self.length)
+            .unwrap_or(&[]);
         let whole = !self.cut && self.count() > 1;
         let segment = whole.then(|| u16::try_from(self.segment).unwrap_or(u16::MAX));
         let flow = self.flow;
-        bytes.chunks(if self.cut { self.segment } else { RUN_BYTES }).map(move |bytes| Outgoing {
-            bytes,
-            destination: Some(Address::udp(flow.destination, UDP_PORT, scope)),
-            segment,
-            traffic_class: (flow.traffic_class != 0).then_some(flow.traffic_class),
-            // A hop limit of 0 cannot be sent; programs that leave it unset mean the usual one.
-            hop_limit: (!matches!(flow.hop_limit, 0 | DEFAULT_HOP_LIMIT)).then_some(flow.hop_limit),
-        })
+        bytes
+            .chunks(if self.cut { self.segment } else { RUN_BYTES })
+            .map(move |bytes| Outgoing {
+                bytes,
+                destination: Some(Address::udp(flow.destination, UDP_PORT, scope)),
+                segment,
+                traffic_class: (flow.traffic_class != 0).then_some(flow.traffic_class),
+                // A hop limit of 0 cannot be sent; programs that leave it unset mean the usual one.
+                hop_limit: (!matches!(flow.hop_limit, 0 | DEFAULT_HOP_LIMIT))
+                    .then_some(flow.hop_limit),
+            })
     }
 }
 
@@ -95,7 +100,9 @@ impl Queue {
         if self.runs.len() == RUNS {
             return None;
         }
-        self.buffer.get_mut(self.tail..).filter(|room| room.len() >= MAX_DATAGRAM)
+        self.buffer
+            .get_mut(self.tail..)
+            .filter(|room| room.len() >= MAX_DATAGRAM)
     }
 
     /// See [`Port::backlog`](crate::port::Port::backlog).
@@ -103,20 +110,54 @@ impl Queue {
         self.backlog
     }
 
+    /// The sockets whose runs the last flush left behind.
+    pub(super) fn full_sockets(&self, locals: &[Local]) -> Vec<RawFd> {
+        let socket = |run: &Run| Some(locals.get(run.local)?.socket(run.transmitter).as_raw_fd());
+        let mut sockets: Vec<RawFd> = self
+            .runs
+            .iter()
+            .filter(|_| self.backlog)
+            .filter_map(socket)
+            .collect();
+        sockets.sort_unstable();
+        sockets.dedup();
+        sockets
+    }
+
     /// See [`Port::commit`](crate::port::Port::commit).
-    pub(super) fn commit(&mut self, flow: &Flow, length: usize, locals: &mut [Local], counters: &mut PortCounters) {
+    pub(super) fn commit(
+        &mut self,
+        flow: &Flow,
+        length: usize,
+        locals: &mut [Local],
+        counters: &mut PortCounters,
+    ) {
         let length = length + ICRC_LEN;
-        let Some(frame) = self.buffer.get_mut(self.tail..).and_then(|room| room.get_mut(..length)) else {
+        let Some(frame) = self
+            .buffer
+            .get_mut(self.tail..)
+            .and_then(|room| room.get_mut(..length))
+        else {
             panic!("commit of {length} bytes, ICRC included, into a room that has fewer");
         };
         // The kernel numbers the datagrams of a run 0, 1, 2, ... in the IPv4 ID, which the ICRC covers.
         if let Some(run) = self.runs.last_mut().filter(|run| run.takes(flow, length)) {
-            seal::seal(flow, run.source_port, u16::try_from(run.count()).unwrap_or(0), frame);
+            seal::seal(
+                flow,
+                run.source_port,
+                u16::try_from(run.count()).unwrap_or(0),
+                frame,
+            );
             run.length += length;
             run.closed = length < run.segment;
         } else {
-            let found = locals.iter_mut().enumerate().find(|(_, local)| local.address == flow.source);
-            let Some((index, local)) = found.filter(|_| flow.source.is_ipv4() == flow.destination.is_ipv4()) else {
+            let found = locals
+                .iter_mut()
+                .enumerate()
+                .find(|(_, local)| local.address == flow.source);
+            let Some((index, local)) =
+                found.filter(|_| flow.source.is_ipv4() == flow.destination.is_ipv4())
+            else {
                 counters.send_errors += 1;
                 return;
             };
@@ -139,7 +180,11 @@ impl Queue {
     }
 
     /// See [`Port::flush`](crate::port::Port::flush).
-    pub(super) fn flush(&mut self, locals: &mut [Local], counters: &mut PortCounters) -> io::Result<()> {
+    pub(super) fn flush(
+        &mut self,
+        locals: &mut [Local],
+        counters: &mut PortCounters,
+    ) -> io::Result<()> {
         // A socket that is full must not hold up those of other flows, whose way out may be free.
         let mut full: SmallVec<[(usize, TransmitterIndex); 4]> = SmallVec::new();
         let mut next = 0;
@@ -170,12 +215,22 @@ impl Queue {
 
     /// Sends the run at `first` and, in the same call, those behind it that the same socket sends. Returns how many
     /// are done with.
-    fn send_from(&mut self, first: usize, locals: &mut [Local], counters: &mut PortCounters) -> io::Result<usize> {
+    fn send_from(
+        &mut self,
+        first: usize,
+        locals: &mut [Local],
+        counters: &mut PortCounters,
+    ) -> io::Result<usize> {
         let runs = self.runs.get_mut(first..).unwrap_or_default();
-        let Some((head, _)) = runs.split_first() else { return Ok(0) };
-        let Some(local) = locals.get_mut(head.local) else { return Ok(1) };
+        let Some((head, _)) = runs.split_first() else {
+            return Ok(0);
+        };
+        let Some(local) = locals.get_mut(head.local) else {
+            return Ok(1);
+        };
         let (index, transmitter, cut) = (head.local, head.transmitter, head.cut);
-        let same = |run: &&Run| run.local == index && run.transmitter == transmitter && run.cut == cut;
+        let same =
+            |run: &&Run| run.local == index && run.transmitter == transmitter && run.cut == cut;
         let together = if cut { 1 } else { SEND_BATCH };
         let messages: SmallVec<[Outgoing<'_>; SEND_BATCH]> = runs
             .iter()
@@ -208,11 +263,20 @@ impl Queue {
 
     /// After the kernel refused the run at `index` as such: has its datagrams sent one by one, each with an IPv4 ID of 0.
     /// Returns false when that was tried already or there is only one.
-    fn cut(&mut self, index: usize) -> bool {
-        let Some(run) = self.runs.get_mut(index).filter(|run| !run.cut && run.count() > 1) else { return false };
+    pub(super) fn cut(&mut self, index: usize) -> bool {
+        let Some(run) = self
+            .runs
+            .get_mut(index)
+            .filter(|run| !run.cut && run.count() > 1)
+        else {
+            return false;
+        };
         run.cut = true;
         run.closed = true;
-        let bytes = self.buffer.get_mut(run.start..run.start + run.length).unwrap_or_default();
+        let bytes = self
+            .buffer
+            .get_mut(run.start..run.start + run.length)
+            .unwrap_or_default();
         for frame in bytes.chunks_mut(run.segment) {
             seal::seal(&run.flow, run.source_port, 0, frame);
         }
