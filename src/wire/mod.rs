@@ -13,6 +13,7 @@ mod error;
 mod feth;
 mod flow;
 pub mod icrc;
+pub mod net;
 mod opcode;
 mod packet;
 mod psn;
