@@ -1,0 +1,4 @@
+//! Benches that several test binaries share; none uses all of it.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod pair;
