@@ -4,13 +4,36 @@
 //! length, so an access out of range cannot be written down.
 #![forbid(unsafe_code)]
 
+mod aeth;
+mod atomic;
+mod bth;
+mod bytes;
+mod deth;
+mod error;
+mod feth;
 mod flow;
+pub mod icrc;
+pub mod net;
+mod opcode;
+mod packet;
 mod psn;
 mod qpn;
+mod reth;
+mod xrceth;
 
+pub use aeth::{Aeth, NakCode, Syndrome};
+pub use atomic::{AtomicAckEth, AtomicEth};
+pub use bth::Bth;
+pub use deth::Deth;
+pub use error::WireError;
+pub use feth::{Feth, Placement, Selectivity};
 pub use flow::{Arrival, Flow};
+pub use opcode::{Headers, Info, Kind, Opcode, PayloadRule, Position, Transport};
+pub use packet::{Extensions, Packet, emit_headers, pad_of};
 pub use psn::Psn;
 pub use qpn::Qpn;
+pub use reth::Reth;
+pub use xrceth::Xrceth;
 
 /// The UDP destination port of RoCE v2 (IBTA A17.3.1).
 pub const UDP_PORT: u16 = 4791;
