@@ -2,11 +2,18 @@
 #![deny(unsafe_code)]
 
 pub mod counters;
+pub mod driver;
+#[path = "pending/endpoint.rs"]
+pub mod endpoint;
 pub mod error;
+pub mod event;
+#[path = "pending/interface.rs"]
+mod interface;
 pub mod memory;
 pub mod port;
 pub mod qp;
 pub mod queue;
 pub mod time;
+pub mod verbs;
 pub mod wire;
 pub mod work;

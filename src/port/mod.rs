@@ -1,8 +1,15 @@
 //! Frames in and out. A port knows IP, UDP and the ICRC; it knows nothing of queue pairs.
 
+mod seal;
+mod sys;
+pub mod udp;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
+use std::time::Duration;
+
+pub use udp::UdpPort;
 
 use crate::wire::{Arrival, Flow};
 
@@ -35,12 +42,13 @@ pub trait Port: Send {
     /// The port is broken for good (its descriptor, its ring).
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Whether committed datagrams still wait for room in the kernel (poll the descriptors for writing).
+    /// Whether committed datagrams still wait for room in the kernel after the last [`flush`](Port::flush). Flush again when
+    /// one of the [`backlog_descriptors`](Port::backlog_descriptors) can be written.
     fn backlog(&self) -> bool;
 
-    /// Hands a burst of arrived datagrams to `sink`, without waiting; returns how many. Zero: nothing is there.
+    /// Takes a burst of arrived datagrams, without waiting, and hands those that were sealed with a right ICRC to `sink`.
     ///
-    /// Each was sealed with a right ICRC; the others were dropped and counted.
+    /// Returns how many it took, with those that it dropped and counted. Zero: nothing is there.
     ///
     /// # Errors
     /// The port is broken for good.
@@ -48,6 +56,10 @@ pub trait Port: Send {
 
     /// The descriptors to wait on with `poll(2)`: readable when something arrived. Empty for a simulated port.
     fn descriptors(&self) -> Vec<RawFd>;
+
+    /// The descriptors to wait on with `poll(2)` while there is a [`backlog`](Port::backlog): writable when the kernel has room
+    /// again. Empty when there is none, or where the port can only be asked to flush again later.
+    fn backlog_descriptors(&self) -> Vec<RawFd>;
 
     /// What the port counted.
     fn counters(&self) -> PortCounters;
@@ -77,4 +89,23 @@ pub struct PortCounters {
     pub malformed: u64,
     /// Datagrams the kernel dropped because the receive buffer was full (`SO_RXQ_OVFL`), where it tells.
     pub receive_overflow: u64,
+}
+
+impl PortCounters {
+    /// Counts a frame that was dropped on arrival.
+    fn note(&mut self, refused: seal::Refused) {
+        match refused {
+            seal::Refused::Malformed => self.malformed += 1,
+            seal::Refused::Icrc => self.icrc_errors += 1,
+        }
+    }
+}
+
+/// Waits until one of `readable` can be read or one of `writable` written, or until `timeout` passes (`None`: for ever).
+/// Returns whether any became ready. This is `ppoll(2)`, so the timeout is exact to the nanosecond clock.
+///
+/// # Errors
+/// Those of `ppoll(2)`; an interruption by a signal is none, but `Ok(false)`.
+pub fn wait(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
+    sys::poll(readable, writable, timeout)
 }

@@ -1,0 +1,133 @@
+//! UDP sockets: the port that needs no privilege.
+//!
+//! It receives on port 4791 of each of its addresses and transmits from sockets of its own, one for each source port that
+//! flows ask for. Runs of datagrams go to the kernel in one call (`UDP_SEGMENT`) and come from it likewise (`UDP_GRO`).
+//!
+//! The ICRC covers fields of an IP header that the kernel writes, so this port builds on how it does: an unconnected socket
+//! that may not fragment has DF set and an IPv4 ID of 0, and the datagrams cut from a run count it up from there.
+
+mod local;
+mod receive;
+#[cfg(test)]
+mod tests;
+mod transmit;
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+
+use local::Local;
+use transmit::Queue;
+
+use super::sys::ReceiveBatch;
+use super::{Port, PortCounters};
+use crate::wire::{Arrival, Flow};
+
+/// A port over UDP sockets. See the [module](self).
+pub struct UdpPort {
+    addresses: Vec<IpAddr>,
+    locals: Vec<Local>,
+    queue: Queue,
+    batch: ReceiveBatch,
+    counters: PortCounters,
+    /// Which address the next burst is received for first.
+    turn: usize,
+}
+
+impl UdpPort {
+    /// Takes UDP port 4791 of each of `addresses`.
+    ///
+    /// # Errors
+    /// An address is not this host's; or its port 4791 is busy, because another RoCE v2 program or the kernel's
+    /// `rdma_rxe` holds it. The text names the address.
+    pub fn bind(addresses: &[IpAddr]) -> io::Result<Self> {
+        Ok(Self {
+            addresses: addresses.to_vec(),
+            locals: addresses
+                .iter()
+                .map(|&address| Local::bind(address, 0))
+                .collect::<io::Result<_>>()?,
+            queue: Queue::new(),
+            batch: ReceiveBatch::new(),
+            counters: PortCounters::default(),
+            turn: 0,
+        })
+    }
+
+    /// Bytes that the kernel keeps for each address until they are received, its own overhead included (`SO_RCVBUF`); the
+    /// least of them. What comes beyond is lost.
+    ///
+    /// # Errors
+    /// Those of `getsockopt(2)`.
+    pub fn receive_buffer(&self) -> io::Result<usize> {
+        let sizes = self
+            .locals
+            .iter()
+            .map(|local| local.receiver.recv_buffer_size());
+        sizes.reduce(|a, b| Ok(a?.min(b?))).unwrap_or(Ok(0))
+    }
+}
+
+impl Port for UdpPort {
+    fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    fn room(&mut self) -> Option<&mut [u8]> {
+        self.queue.room()
+    }
+
+    fn commit(&mut self, flow: &Flow, length: usize) {
+        self.queue
+            .commit(flow, length, &mut self.locals, &mut self.counters);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.queue.flush(&mut self.locals, &mut self.counters)
+    }
+
+    fn backlog(&self) -> bool {
+        self.queue.backlog()
+    }
+
+    fn receive(&mut self, sink: &mut dyn FnMut(Arrival<'_>)) -> io::Result<usize> {
+        // One address has a burst, and then the next, so that none starves.
+        let count = self.locals.len();
+        for _ in 0..count {
+            let turn = self.turn % count;
+            self.turn = turn + 1;
+            let Some(local) = self.locals.get_mut(turn) else {
+                break;
+            };
+            let datagrams = receive::receive(local, &mut self.batch, &mut self.counters, sink)?;
+            if datagrams > 0 {
+                return Ok(datagrams);
+            }
+        }
+        Ok(0)
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.locals
+            .iter()
+            .map(|local| local.receiver.as_raw_fd())
+            .collect()
+    }
+
+    fn backlog_descriptors(&self) -> Vec<RawFd> {
+        self.queue.full_sockets(&self.locals)
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+impl fmt::Debug for UdpPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpPort")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,89 @@
+//! Taking super-packets apart.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use super::local::Local;
+use crate::port::sys::{Incoming, RECEIVE_BATCH, ReceiveBatch};
+use crate::port::{PortCounters, seal};
+use crate::wire::Arrival;
+
+/// How many messages one call asks for while the kernel joins datagrams into super-packets of up to 64 KiB: enough to
+/// spread the cost of the call, little enough to stay in the cache. Single datagrams are taken by [`RECEIVE_BATCH`].
+pub(super) const SUPER_PACKETS: usize = 4;
+
+/// Receives a burst at `local`; returns how many datagrams it took off the socket.
+pub(super) fn receive(
+    local: &mut Local,
+    batch: &mut ReceiveBatch,
+    counters: &mut PortCounters,
+    sink: &mut dyn FnMut(Arrival<'_>),
+) -> io::Result<usize> {
+    let limit = local.receive_limit;
+    let count = batch.receive(local.receiver.as_fd(), limit)?;
+    if count == 0 {
+        return Ok(0);
+    }
+    counters.receive_calls += 1;
+    let mut datagrams = 0;
+    for message in batch.messages(count) {
+        if let Some(overflow) = message.overflow {
+            counters.receive_overflow += u64::from(overflow.wrapping_sub(local.overflow));
+            local.overflow = overflow;
+        }
+        datagrams += split(&message, local, counters, sink);
+    }
+    let joined = datagrams > count;
+    local.receive_limit = if count == limit && !joined {
+        RECEIVE_BATCH
+    } else {
+        SUPER_PACKETS
+    };
+    Ok(datagrams)
+}
+
+/// Hands the datagrams of one message to `sink`; returns how many it holds.
+fn split(
+    message: &Incoming<'_>,
+    local: &Local,
+    counters: &mut PortCounters,
+    sink: &mut dyn FnMut(Arrival<'_>),
+) -> usize {
+    let Some((source, source_port)) = message.source.filter(|_| !message.truncated) else {
+        counters.malformed += 1;
+        return 1;
+    };
+    let headers = seal::Headers {
+        source,
+        destination: local.address,
+        source_port,
+    };
+    let segment = message.segment.unwrap_or(message.bytes.len()).max(1);
+    // The IPv4 IDs within a super-packet that came here whole count up; one that the kernel joined from single
+    // datagrams may begin anywhere.
+    let mut expected = 0;
+    let mut datagrams = 0;
+    for frame in message.bytes.chunks(segment) {
+        datagrams += 1;
+        match seal::open(&headers, expected, frame) {
+            Ok((datagram, identification)) => {
+                expected = identification.wrapping_add(1);
+                counters.received += 1;
+                counters.received_bytes += frame.len() as u64;
+                sink(Arrival {
+                    source,
+                    destination: local.address,
+                    traffic_class: message.traffic_class.unwrap_or(0),
+                    hop_limit: message.hop_limit.unwrap_or(0),
+                    datagram,
+                });
+            }
+            Err(refused) => counters.note(refused),
+        }
+    }
+    // A datagram without a byte is one all the same.
+    if datagrams == 0 {
+        counters.malformed += 1;
+    }
+    datagrams.max(1)
+}

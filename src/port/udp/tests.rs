@@ -1,0 +1,417 @@
+//! Ports on loopback addresses of their own. Linux answers for all of 127.0.0.0/8, so no privilege is needed.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv6Addr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::port::seal;
+use crate::wire::{Bth, ICRC_LEN, MAX_DATAGRAM, Opcode, Psn, Qpn, UDP_PORT};
+
+/// An arrival that outlives its burst.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owned {
+    source: IpAddr,
+    destination: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+    datagram: Vec<u8>,
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn flow(source: &str, destination: &str, source_port: u16) -> Flow {
+    Flow {
+        source: ip(source),
+        destination: ip(destination),
+        source_port,
+        traffic_class: 0,
+        hop_limit: 64,
+    }
+}
+
+/// A datagram of `length` bytes with a BTH in front and bytes that differ with `seed`.
+fn datagram(seed: u8, length: usize) -> Vec<u8> {
+    let bth = Bth {
+        opcode: Opcode::UC_SEND_ONLY,
+        solicited: false,
+        migration: false,
+        pad: 0,
+        version: 0,
+        pkey: 0xffff,
+        fecn: false,
+        becn: false,
+        destination: Qpn::new(0x1_0011),
+        ack_request: false,
+        psn: Psn::new(seed.into()),
+    };
+    let mut bytes: Vec<u8> = (0..length)
+        .map(|i| (i as u8).wrapping_mul(31) ^ seed)
+        .collect();
+    if let Some(head) = bytes.first_chunk_mut() {
+        bth.emit(head);
+    }
+    bytes
+}
+
+fn commit(port: &mut UdpPort, flow: &Flow, datagram: &[u8]) {
+    port.room().expect("room")[..datagram.len()].copy_from_slice(datagram);
+    port.commit(flow, datagram.len());
+}
+
+/// Receives until `count` datagrams were taken off the socket, good or bad.
+fn receive(port: &mut UdpPort, count: usize) -> Vec<Owned> {
+    let mut arrivals = Vec::new();
+    let mut taken = 0;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while taken < count {
+        assert!(
+            Instant::now() < deadline,
+            "{taken} of {count} datagrams came"
+        );
+        crate::port::wait(&port.descriptors(), &[], Some(Duration::from_millis(100)))
+            .expect("poll");
+        taken += port
+            .receive(&mut |arrival| {
+                arrivals.push(Owned {
+                    source: arrival.source,
+                    destination: arrival.destination,
+                    traffic_class: arrival.traffic_class,
+                    hop_limit: arrival.hop_limit,
+                    datagram: arrival.datagram.to_vec(),
+                });
+            })
+            .expect("receive");
+    }
+    assert_eq!(
+        port.receive(&mut |_| ()).expect("receive"),
+        0,
+        "more came than {count}"
+    );
+    arrivals
+}
+
+fn datagrams(arrivals: &[Owned]) -> Vec<Vec<u8>> {
+    arrivals
+        .iter()
+        .map(|arrival| arrival.datagram.clone())
+        .collect()
+}
+
+#[test]
+fn a_run_is_one_call_each_way() {
+    let (a, b) = ("127.79.1.1", "127.79.1.2");
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    let sent: Vec<_> = (0..64)
+        .map(|i| datagram(i, if i == 63 { 24 } else { 1000 }))
+        .collect();
+    for datagram in &sent {
+        commit(&mut sender, &flow(a, b, 0xc123), datagram);
+    }
+    sender.flush().expect("flush");
+    let arrivals = receive(&mut receiver, 64);
+    assert_eq!(datagrams(&arrivals), sent);
+    assert!(
+        arrivals
+            .iter()
+            .all(|arrival| (arrival.source, arrival.destination) == (ip(a), ip(b)))
+    );
+    assert!(
+        arrivals
+            .iter()
+            .all(|arrival| (arrival.traffic_class, arrival.hop_limit) == (0, 64))
+    );
+    let counters = sender.counters();
+    assert_eq!(
+        (counters.sent, counters.send_calls, counters.send_errors),
+        (64, 1, 0)
+    );
+    assert_eq!(counters.sent_bytes, 63 * 1004 + 28);
+    let counters = receiver.counters();
+    assert_eq!(
+        (
+            counters.received,
+            counters.receive_calls,
+            counters.icrc_errors
+        ),
+        (64, 1, 0)
+    );
+    assert_eq!(counters.received_bytes, 63 * 1004 + 28);
+}
+
+/// A shorter datagram closes a run, a longer one or another flow begins a new one, and order is kept within each flow.
+#[test]
+fn lengths_and_flows_in_any_order() {
+    let (a, b) = ("127.79.2.1", "127.79.2.2");
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    let marked = Flow {
+        traffic_class: 0x6a,
+        hop_limit: 9,
+        ..flow(a, b, 0xc001)
+    };
+    let plain = flow(a, b, 0xc002);
+    let script: Vec<(Flow, Vec<u8>)> = (0..200u8)
+        .map(|i| {
+            let flow = if i % 7 < 3 { marked } else { plain };
+            (
+                flow,
+                datagram(
+                    i,
+                    [4128, 4112, 4112, 4112, 16, 16, 28, 1040][usize::from(i % 8)],
+                ),
+            )
+        })
+        .collect();
+    for part in script.chunks(40) {
+        for (flow, datagram) in part {
+            commit(&mut sender, flow, datagram);
+        }
+        sender.flush().expect("flush");
+        let arrivals = receive(&mut receiver, part.len());
+        for (flow, class, hops) in [(marked, 0x6a, 9), (plain, 0, 64)] {
+            let sent: Vec<_> = part
+                .iter()
+                .filter(|sent| sent.0 == flow)
+                .map(|sent| sent.1.clone())
+                .collect();
+            let of_flow = arrivals
+                .iter()
+                .filter(|arrival| arrival.hop_limit == hops)
+                .cloned()
+                .collect::<Vec<_>>();
+            assert!(of_flow.iter().all(|arrival| arrival.traffic_class == class));
+            assert_eq!(datagrams(&of_flow), sent);
+        }
+    }
+    assert!(sender.counters().send_calls < 200);
+    assert_eq!(
+        receiver.counters().icrc_errors + receiver.counters().malformed,
+        0
+    );
+}
+
+#[test]
+fn both_families_and_the_longest_datagram() {
+    let here = Ipv6Addr::LOCALHOST.to_string();
+    let mut port = UdpPort::bind(&[ip("127.79.3.1"), ip(&here)]).expect("bind");
+    let longest = MAX_DATAGRAM - ICRC_LEN;
+    for i in 0..20 {
+        commit(
+            &mut port,
+            &Flow {
+                traffic_class: 2,
+                hop_limit: 3,
+                ..flow(&here, &here, 0xd000)
+            },
+            &datagram(i, longest),
+        );
+        commit(
+            &mut port,
+            &flow("127.79.3.1", "127.79.3.1", 0xd000),
+            &datagram(i, longest),
+        );
+    }
+    port.flush().expect("flush");
+    let arrivals = receive(&mut port, 40);
+    let v6: Vec<_> = arrivals
+        .iter()
+        .filter(|arrival| arrival.destination.is_ipv6())
+        .cloned()
+        .collect();
+    assert!(
+        v6.iter()
+            .all(|arrival| (arrival.traffic_class, arrival.hop_limit) == (2, 3))
+    );
+    assert_eq!(
+        datagrams(&v6),
+        (0..20).map(|i| datagram(i, longest)).collect::<Vec<_>>()
+    );
+    assert_eq!(arrivals.len(), 40);
+}
+
+/// What any program on the host may send to port 4791 is dropped and counted unless it is whole.
+#[test]
+fn corrupt_and_short_datagrams_are_dropped() {
+    let (a, b) = ("127.79.4.1", "127.79.4.2");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    let stranger = UdpSocket::bind((ip(a), 0)).expect("bind");
+    let source_port = stranger.local_addr().expect("address").port();
+    let mut good = datagram(1, 64);
+    good.extend([0; ICRC_LEN]);
+    seal::seal(&flow(a, b, 0), source_port, 0, &mut good);
+    let mut frames = vec![
+        good.clone(),
+        good[..15].to_vec(),
+        Vec::new(),
+        vec![0; MAX_DATAGRAM + 1],
+        vec![0xff; 60000],
+    ];
+    for bit in 0..good.len() * 8 {
+        // The ICRC leaves out the byte of the congestion bits: a switch may change it.
+        if bit / 8 != 4 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            frames.push(bad);
+        }
+    }
+    for frame in &frames {
+        stranger.send_to(frame, (ip(b), UDP_PORT)).expect("send");
+    }
+    let arrivals = receive(&mut receiver, frames.len());
+    assert_eq!(datagrams(&arrivals), [good[..64].to_vec()]);
+    let counters = receiver.counters();
+    assert_eq!((counters.received, counters.malformed), (1, 4));
+    assert_eq!(counters.icrc_errors, frames.len() as u64 - 5);
+}
+
+/// A peer whose kernel writes another IPv4 ID than 0 is understood: a connected socket counts from a random start.
+#[test]
+fn any_identification_is_accepted() {
+    let (a, b) = ("127.79.5.1", "127.79.5.2");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    let peer = UdpSocket::bind((ip(a), 0)).expect("bind");
+    let source_port = peer.local_addr().expect("address").port();
+    for identification in [0, 1, 63, 64, 0x80b1, 0xffff] {
+        let mut frame = datagram(2, 1040);
+        frame.extend([0; ICRC_LEN]);
+        seal::seal(&flow(a, b, 0), source_port, identification, &mut frame);
+        peer.send_to(&frame, (ip(b), UDP_PORT)).expect("send");
+    }
+    assert_eq!(receive(&mut receiver, 6).len(), 6);
+}
+
+/// On a way out that has no segmentation, datagrams go one by one, and later ones are not gathered at all.
+#[test]
+fn a_run_that_is_refused_goes_in_pieces() {
+    let (a, b) = ("127.79.6.1", "127.79.6.2");
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    let sent: Vec<_> = (0..50)
+        .map(|i| datagram(i, if i == 49 { 32 } else { 512 }))
+        .collect();
+    for datagram in &sent {
+        commit(&mut sender, &flow(a, b, 0xc005), datagram);
+    }
+    assert!(sender.queue.cut(0), "a run of 50");
+    assert!(!sender.queue.cut(0), "twice");
+    sender.flush().expect("flush");
+    assert_eq!(datagrams(&receive(&mut receiver, 50)), sent);
+    assert!(!sender.locals[0].segmentation);
+    for datagram in &sent {
+        commit(&mut sender, &flow(a, b, 0xc005), datagram);
+    }
+    sender.flush().expect("flush");
+    assert_eq!(datagrams(&receive(&mut receiver, 50)), sent);
+    assert_eq!(
+        (sender.counters().sent, sender.counters().send_calls),
+        (100, 8)
+    );
+}
+
+#[test]
+fn a_busy_port_is_explained() {
+    let address = ip("127.79.7.1");
+    let _holder = UdpPort::bind(&[address]).expect("bind");
+    let error = UdpPort::bind(&[address]).expect_err("taken").to_string();
+    assert!(
+        error.contains("4791") && error.contains("127.79.7.1") && error.contains("rdma_rxe"),
+        "{error}"
+    );
+    let error = UdpPort::bind(&[ip("192.0.2.77")])
+        .expect_err("not ours")
+        .to_string();
+    assert!(
+        error.contains("192.0.2.77") && error.contains("no interface"),
+        "{error}"
+    );
+}
+
+/// The ICRC covers the source port: when another than the one asked for must be taken, it is sealed with that.
+#[test]
+fn a_busy_source_port_is_replaced() {
+    let (a, b) = ("127.79.8.1", "127.79.8.2");
+    let _holders = [0xffff, 0xc000].map(|port| UdpSocket::bind((ip(a), port)).expect("bind"));
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    commit(&mut sender, &flow(a, b, 0xffff), &datagram(1, 40));
+    sender.flush().expect("flush");
+    assert_eq!(datagrams(&receive(&mut receiver, 1)), [datagram(1, 40)]);
+    let index = sender.locals[0].transmitter(0xffff);
+    assert_eq!(sender.locals[0].source_port(index), 0xc001);
+}
+
+/// More source ports than sockets: they share, and each keeps the one it has.
+#[test]
+fn sockets_are_bounded() {
+    let (a, b) = ("127.79.9.1", "127.79.9.2");
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    let ports = || (0..200).map(|i| 0xc000 + i * 3);
+    for port in ports() {
+        commit(&mut sender, &flow(a, b, port), &datagram(port as u8, 40));
+    }
+    sender.flush().expect("flush");
+    assert_eq!(receive(&mut receiver, 200).len(), 200);
+    let mut taken = || {
+        ports()
+            .map(|port| sender.locals[0].transmitter(port))
+            .collect::<Vec<_>>()
+    };
+    let first = taken();
+    assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), 64);
+    assert_eq!(first, taken());
+}
+
+#[test]
+fn what_cannot_be_sent_is_counted() {
+    let (a, b) = ("127.79.10.1", "127.79.10.2");
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    commit(
+        &mut sender,
+        &flow("127.79.10.3", b, 0xc000),
+        &datagram(0, 40),
+    );
+    commit(&mut sender, &flow(a, "::1", 0xc000), &datagram(0, 40));
+    // Linux has no route from a loopback address to 240.0.0.0/4, or to anywhere else.
+    commit(&mut sender, &flow(a, "240.0.0.1", 0xc000), &datagram(0, 40));
+    commit(&mut sender, &flow(a, b, 0xc000), &datagram(7, 40));
+    sender.flush().expect("flush");
+    assert!(!sender.backlog() && sender.backlog_descriptors().is_empty());
+    assert_eq!(datagrams(&receive(&mut receiver, 1)), [datagram(7, 40)]);
+    assert_eq!(
+        (sender.counters().send_errors, sender.counters().sent),
+        (3, 1)
+    );
+}
+
+#[test]
+fn room_ends_and_comes_back() {
+    let (a, b) = ("127.79.11.1", "127.79.11.2");
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    for length in [24, 4096] {
+        let mut committed = 0u64;
+        let before = sender.counters().sent;
+        while let Some(room) = sender.room() {
+            assert!(room.len() >= MAX_DATAGRAM);
+            sender.commit(&flow(a, b, 0xc000 + (committed % 2) as u16), length);
+            committed += 1;
+        }
+        assert!(committed >= 120, "{committed}");
+        sender.flush().expect("flush");
+        assert!(sender.room().is_some());
+        assert_eq!(sender.counters().sent - before, committed);
+    }
+}
+
+#[test]
+#[should_panic(expected = "room")]
+fn a_commit_beyond_the_room_is_a_bug() {
+    let mut port = UdpPort::bind(&[ip("127.79.12.1")]).expect("bind");
+    let length = port.room().expect("room").len();
+    port.commit(&flow("127.79.12.1", "127.79.12.1", 0xc000), length);
+}
