@@ -1,9 +1,9 @@
 //! RDMA over Converged Ethernet v2 in user space.
 #![deny(unsafe_code)]
 
+mod congestion;
 pub mod counters;
 pub mod driver;
-#[path = "pending/endpoint.rs"]
 pub mod endpoint;
 pub mod error;
 pub mod event;

@@ -33,11 +33,11 @@ const UNARMED: u8 = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Pushed {
-    /// It waits to be polled.
+    /// It waits to be polled (or is lost like others before it).
     Quiet,
     /// It waits to be polled, and the program asked to be woken.
     Notify,
-    /// There was no room: it is lost and the queue is in error for good.
+    /// There was no room: it is lost, the first of this queue, which is in error for good.
     Overflow,
 }
 
@@ -110,8 +110,8 @@ impl CompletionQueue {
     /// Adds a completion.
     pub fn push(&self, completion: Completion) -> Pushed {
         if self.ring.push(completion).is_err() {
-            self.overflowed.store(true, Ordering::Relaxed);
-            return Pushed::Overflow;
+            let again = self.overflowed.swap(true, Ordering::Relaxed);
+            return if again { Pushed::Quiet } else { Pushed::Overflow };
         }
         let armed = self.armed.load(Ordering::SeqCst);
         let wakes = armed == Arm::Any as u8

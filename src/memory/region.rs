@@ -83,6 +83,7 @@ pub struct Region {
     iova: u64,
     access: Access,
     pd: PdNumber,
+    peer_may_invalidate: bool,
     /// Keeps memory that the library owns alive.
     _owner: Option<Arc<Buffer>>,
 }
@@ -96,7 +97,7 @@ impl Region {
     /// A region over memory that the library owns; its first byte has the address `iova`.
     #[must_use]
     pub fn owned(buffer: Arc<Buffer>, iova: u64, access: Access, pd: PdNumber) -> Self {
-        Self { start: buffer.start, length: buffer.len() as u64, iova, access, pd, _owner: Some(buffer) }
+        Self { start: buffer.start, length: buffer.len() as u64, iova, access, pd, peer_may_invalidate: false, _owner: Some(buffer) }
     }
 
     /// A region over the caller's memory; its first byte has the address `iova`.
@@ -107,7 +108,7 @@ impl Region {
     /// to be read, at any time: it must not hold a reference to bytes that change.
     #[must_use]
     pub unsafe fn raw(start: NonNull<u8>, length: usize, iova: u64, access: Access, pd: PdNumber) -> Self {
-        Self { start, length: length as u64, iova, access, pd, _owner: None }
+        Self { start, length: length as u64, iova, access, pd, peer_may_invalidate: false, _owner: None }
     }
 
     /// Bytes.
@@ -120,6 +121,19 @@ impl Region {
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// The same region, whose key a peer may invalidate with a SEND (IBTA 10.6.5); others are safe from that.
+    #[must_use]
+    pub fn with_peer_invalidation(mut self) -> Self {
+        self.peer_may_invalidate = true;
+        self
+    }
+
+    /// Whether a peer may invalidate its key.
+    #[must_use]
+    pub fn peer_may_invalidate(&self) -> bool {
+        self.peer_may_invalidate
     }
 
     /// The protection domain it belongs to.

@@ -86,6 +86,22 @@ impl Table {
         self.regions.remove(&key).ok_or_else(|| Error::Missing { what: "memory region", name: format!("{key:#x}") })
     }
 
+    /// Removes the region of `key` because a peer asked for it, when `pd` and the region let it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn invalidate(&mut self, key: u32, pd: PdNumber) -> std::result::Result<(), AccessError> {
+        let region = self.regions.get(&key).ok_or(AccessError::UnknownKey)?;
+        if region.pd() != pd {
+            return Err(AccessError::WrongDomain);
+        }
+        if !region.peer_may_invalidate() {
+            return Err(AccessError::Denied);
+        }
+        self.regions.remove(&key);
+        Ok(())
+    }
+
     /// The bytes `address .. address + length` of the region of `key`, when `pd` may do all of `access` there.
     ///
     /// # Errors

@@ -1,7 +1,11 @@
 //! Frames in and out. A port knows IP, UDP and the ICRC; it knows nothing of queue pairs.
 
+mod random;
 mod seal;
+pub mod sim;
 mod sys;
+#[cfg(test)]
+mod tests;
 pub mod udp;
 
 use std::io;
@@ -9,6 +13,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+pub use sim::{Network, SimConfig, SimCounters, SimDatagram, SimPort, Verdict};
 pub use udp::UdpPort;
 
 use crate::wire::{Arrival, Flow};
@@ -23,7 +28,7 @@ pub trait Port: Send {
 
     /// Where to write the next datagram: at least [`MAX_DATAGRAM`](crate::wire::MAX_DATAGRAM) bytes.
     ///
-    /// `None` when the transmit buffer is full: flush first.
+    /// `None` when the transmit buffer is full: flush first. Called again before the commit, it gives the same bytes, unchanged.
     fn room(&mut self) -> Option<&mut [u8]>;
 
     /// Takes the first `length` bytes of what [`room`](Port::room) gave, BTH to pad, as a datagram of `flow`,

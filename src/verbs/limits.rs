@@ -2,7 +2,7 @@
 
 use super::device::{Device, LinkState};
 use crate::memory::Table;
-use crate::qp::{Attributes, Mtu};
+use crate::qp::{Attributes, Capacity, Mtu};
 use crate::queue::CompletionQueue;
 
 /// What a device can do (`ibv_device_attr`): no less than the kernel's rxe reports (`rxe_param.h`).
@@ -46,9 +46,9 @@ impl DeviceAttributes {
             max_mr_size: isize::MAX as u64,
             // The number of a queue pair has 16 bits beside the process's slot, and 17 is the first that a program gets.
             max_qp: (1 << 16) - 17,
-            max_qp_wr: 1 << 20,
-            max_sge: 32,
-            max_inline: 512,
+            max_qp_wr: Capacity::MAX.max_send_wr,
+            max_sge: Capacity::MAX.max_send_sge,
+            max_inline: Capacity::MAX.max_inline,
             max_cq: 1 << 20,
             max_cqe: CompletionQueue::MAX_CAPACITY as u32,
             max_mr: Table::MAX_REGIONS as u32,

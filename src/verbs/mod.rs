@@ -60,12 +60,11 @@ pub use peer::{ConnectOptions, Peer, random_psn};
 pub use qp::{PostError, QpConfig, QueuePair};
 
 pub use crate::counters::Counters;
-pub use crate::endpoint::QpInfo;
 pub use crate::error::{Error, Result};
 pub use crate::event::AsyncEvent;
 pub use crate::memory::Access;
 pub use crate::port::PortCounters;
-pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpType, State};
+pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
 pub use crate::queue::Arm;
 pub use crate::wire::{Gid, Psn, Qpn};
 pub use crate::work::{

@@ -56,22 +56,19 @@ pub struct OpenOptions {
     backend: Option<Backend>,
     addresses: Option<Vec<IpAddr>>,
     mtu: Option<Mtu>,
-    window: u32,
+    window: u64,
     pcap: Option<PathBuf>,
     faults: Option<Faults>,
 }
 
 impl OpenOptions {
-    /// Bytes in flight to one peer that an ordinary user's receive buffer (`net.core.rmem_default`) takes without loss.
-    pub const DEFAULT_WINDOW: u32 = 64 * 1024;
-
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
             backend: None,
             addresses: None,
             mtu: None,
-            window: Self::DEFAULT_WINDOW,
+            window: endpoint::Config::DEFAULT_WINDOW,
             pcap: None,
             faults: None,
         }
@@ -100,9 +97,9 @@ impl OpenOptions {
     }
 
     /// Bytes in flight to one peer, at most: what the peer's receive buffer takes.
-    /// [`DEFAULT_WINDOW`](Self::DEFAULT_WINDOW) by default.
+    /// [`Config::DEFAULT_WINDOW`](endpoint::Config::DEFAULT_WINDOW) by default.
     #[must_use]
-    pub fn window(mut self, bytes: u32) -> Self {
+    pub fn window(mut self, bytes: u64) -> Self {
         self.window = bytes;
         self
     }

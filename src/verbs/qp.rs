@@ -6,9 +6,8 @@ use super::cq::CompletionQueue;
 use super::pd::PdInner;
 use super::peer::{ConnectOptions, Peer};
 use crate::counters::Counters;
-use crate::endpoint::QpInfo;
 use crate::error::{Error, Result};
-use crate::qp::{Attributes, Capacity, QpInit, QpType, State};
+use crate::qp::{Attributes, Capacity, QpInfo, QpInit, QpType, State};
 use crate::wire::{Psn, Qpn};
 use crate::work::{ReceiveRequest, SendRequest};
 
@@ -30,20 +29,14 @@ pub struct QpConfig {
 }
 
 impl QpConfig {
-    /// Reliable connected; 128 requests a queue, 4 elements a request, 256 bytes inline.
+    /// Reliable connected; 128 requests a queue, 4 elements a request, 64 bytes inline.
     #[must_use]
     pub fn new(send_cq: &CompletionQueue, receive_cq: &CompletionQueue) -> Self {
         Self {
             qp_type: QpType::Rc,
             send_cq: send_cq.clone(),
             receive_cq: receive_cq.clone(),
-            capacity: Capacity {
-                max_send_wr: 128,
-                max_receive_wr: 128,
-                max_send_sge: 4,
-                max_receive_sge: 4,
-                max_inline: 256,
-            },
+            capacity: Capacity::default(),
             signal_all: false,
         }
     }

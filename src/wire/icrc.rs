@@ -6,10 +6,8 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::bytes::Fields;
+use super::net::PROTOCOL_UDP;
 use super::{Bth, ICRC_LEN, UDP_PORT};
-
-/// The IP protocol number of UDP.
-const UDP: u8 = 17;
 
 /// The fields of an IP header that the ICRC covers and that differ from packet to packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +102,7 @@ fn compute_v4(ip: &Ipv4Pseudo, source_port: u16, datagram: &[u8]) -> u32 {
     bytes.put::<2, 2>(udp_length.wrapping_add(20).to_be_bytes());
     bytes.put::<4, 2>(ip.identification.to_be_bytes());
     bytes.put::<6, 2>([if ip.dont_fragment { 0x40 } else { 0 }, 0]);
-    bytes.put::<9, 1>([UDP]);
+    bytes.put::<9, 1>([PROTOCOL_UDP]);
     bytes.put::<12, 4>(ip.source.octets());
     bytes.put::<16, 4>(ip.destination.octets());
     bytes.put::<20, 2>(source_port.to_be_bytes());
@@ -121,7 +119,7 @@ fn compute_v6(ip: &Ipv6Pseudo, source_port: u16, datagram: &[u8]) -> u32 {
     let mut bytes = [0xff; 40 + 8 + Bth::LEN];
     bytes.put::<0, 1>([0x6f]);
     bytes.put::<4, 2>(udp_length.to_be_bytes());
-    bytes.put::<6, 1>([UDP]);
+    bytes.put::<6, 1>([PROTOCOL_UDP]);
     bytes.put::<8, 16>(ip.source.octets());
     bytes.put::<24, 16>(ip.destination.octets());
     bytes.put::<40, 2>(source_port.to_be_bytes());

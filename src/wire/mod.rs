@@ -14,6 +14,7 @@ mod feth;
 mod flow;
 mod gid;
 pub mod icrc;
+pub mod net;
 mod opcode;
 mod packet;
 mod psn;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::port::seal;
-use crate::wire::{Bth, ICRC_LEN, MAX_DATAGRAM, Opcode, Psn, Qpn, UDP_PORT};
+use crate::port::tests::{datagram, flow, ip};
+use crate::wire::{ICRC_LEN, MAX_DATAGRAM, UDP_PORT};
 
 /// An arrival that outlives its burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,44 +17,6 @@ struct Owned {
     traffic_class: u8,
     hop_limit: u8,
     datagram: Vec<u8>,
-}
-
-fn ip(text: &str) -> IpAddr {
-    text.parse().expect("an address")
-}
-
-fn flow(source: &str, destination: &str, source_port: u16) -> Flow {
-    Flow {
-        source: ip(source),
-        destination: ip(destination),
-        source_port,
-        traffic_class: 0,
-        hop_limit: 64,
-    }
-}
-
-/// A datagram of `length` bytes with a BTH in front and bytes that differ with `seed`.
-fn datagram(seed: u8, length: usize) -> Vec<u8> {
-    let bth = Bth {
-        opcode: Opcode::UC_SEND_ONLY,
-        solicited: false,
-        migration: false,
-        pad: 0,
-        version: 0,
-        pkey: 0xffff,
-        fecn: false,
-        becn: false,
-        destination: Qpn::new(0x1_0011),
-        ack_request: false,
-        psn: Psn::new(seed.into()),
-    };
-    let mut bytes: Vec<u8> = (0..length)
-        .map(|i| (i as u8).wrapping_mul(31) ^ seed)
-        .collect();
-    if let Some(head) = bytes.first_chunk_mut() {
-        bth.emit(head);
-    }
-    bytes
 }
 
 fn commit(port: &mut UdpPort, flow: &Flow, datagram: &[u8]) {
@@ -154,14 +117,14 @@ fn lengths_and_flows_in_any_order() {
         ..flow(a, b, 0xc001)
     };
     let plain = flow(a, b, 0xc002);
-    let script: Vec<(Flow, Vec<u8>)> = (0..200u8)
+    let script: Vec<(Flow, Vec<u8>)> = (0..200u32)
         .map(|i| {
             let flow = if i % 7 < 3 { marked } else { plain };
             (
                 flow,
                 datagram(
                     i,
-                    [4128, 4112, 4112, 4112, 16, 16, 28, 1040][usize::from(i % 8)],
+                    [4128, 4112, 4112, 4112, 16, 16, 28, 1040][(i % 8) as usize],
                 ),
             )
         })
@@ -352,7 +315,7 @@ fn sockets_are_bounded() {
     let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
     let ports = || (0..200).map(|i| 0xc000 + i * 3);
     for port in ports() {
-        commit(&mut sender, &flow(a, b, port), &datagram(port as u8, 40));
+        commit(&mut sender, &flow(a, b, port), &datagram(port.into(), 40));
     }
     sender.flush().expect("flush");
     assert_eq!(receive(&mut receiver, 200).len(), 200);
