@@ -43,3 +43,6 @@ pub const UDP_PORT: u16 = 4791;
 pub const ICRC_LEN: usize = 4;
 /// The longest datagram, from the BTH to the ICRC: 4096 bytes of payload and the longest headers in front of it.
 pub const MAX_DATAGRAM: usize = 4096 + 80 + ICRC_LEN;
+
+#[cfg(test)]
+mod tests;
