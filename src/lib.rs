@@ -3,13 +3,17 @@
 
 mod congestion;
 pub mod counters;
+pub mod driver;
 pub mod endpoint;
 pub mod error;
 pub mod event;
+#[path = "pending/interface.rs"]
+mod interface;
 pub mod memory;
 pub mod port;
 pub mod qp;
 pub mod queue;
 pub mod time;
+pub mod verbs;
 pub mod wire;
 pub mod work;

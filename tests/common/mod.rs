@@ -5,4 +5,5 @@
 
 pub mod agent;
 pub mod guest;
+pub mod pair;
 pub mod pattern;
