@@ -1,5 +1,6 @@
 //! Frames in and out. A port knows IP, UDP and the ICRC; it knows nothing of queue pairs.
 
+mod message;
 mod random;
 mod seal;
 pub mod sim;

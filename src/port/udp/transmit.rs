@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use smallvec::SmallVec;
 
 use super::local::{DEFAULT_HOP_LIMIT, Local, TransmitterIndex};
-use crate::port::sys::{self, Address, Outgoing, SEND_BATCH};
+use crate::port::message::{Address, Outgoing};
+use crate::port::sys::{self, SEND_BATCH};
 use crate::port::{PortCounters, seal};
 use crate::wire::{Flow, ICRC_LEN, MAX_DATAGRAM, UDP_PORT};
 
