@@ -89,7 +89,9 @@ impl Address {
 
 /// One message to send: a datagram, or a run of them that the kernel cuts into `segment` bytes each.
 pub(super) struct Outgoing<'a> {
-    /// UDP payload, or a whole frame on a packet socket.
+    /// What goes in front of `bytes`: on a packet socket the headers, else nothing.
+    pub(super) header: &'a [u8],
+    /// UDP payload.
     pub(super) bytes: &'a [u8],
     /// Where to; `None` where the socket knows.
     pub(super) destination: Option<Address>,

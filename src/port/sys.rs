@@ -125,10 +125,7 @@ pub(super) fn poll(
 pub(super) fn send_batch(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::Result<usize> {
     let count = messages.len().min(SEND_BATCH);
     let mut addresses = [Address::NONE; SEND_BATCH];
-    let mut vectors = [iovec {
-        iov_base: ptr::null_mut(),
-        iov_len: 0,
-    }; SEND_BATCH];
+    let mut vectors = [[vector(&[]); 2]; SEND_BATCH];
     let mut controls = [Control::EMPTY; SEND_BATCH];
     let mut headers = [empty_header(); SEND_BATCH];
     let slots = addresses
@@ -136,13 +133,10 @@ pub(super) fn send_batch(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::R
         .zip(&mut vectors)
         .zip(&mut controls)
         .zip(&mut headers);
-    for (message, (((address, vector), control), header)) in messages.iter().zip(slots) {
-        *vector = iovec {
-            iov_base: message.bytes.as_ptr().cast_mut().cast(),
-            iov_len: message.bytes.len(),
-        };
-        header.msg_hdr.msg_iov = vector;
-        header.msg_hdr.msg_iovlen = 1;
+    for (message, (((address, vectors), control), header)) in messages.iter().zip(slots) {
+        *vectors = [vector(message.header), vector(message.bytes)];
+        header.msg_hdr.msg_iov = vectors.as_mut_ptr();
+        header.msg_hdr.msg_iovlen = vectors.len() as _;
         if let Some(destination) = message.destination {
             *address = destination;
             (header.msg_hdr.msg_name, header.msg_hdr.msg_namelen) = (
@@ -156,8 +150,8 @@ pub(super) fn send_batch(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::R
             header.msg_hdr.msg_controllen = used as _;
         }
     }
-    // SAFETY: the first `count` headers point to an address, a vector and control bytes in arrays that live through the
-    // call; the vectors point to the messages' bytes, which are borrowed through it and which sending only reads.
+    // SAFETY: the first `count` headers point to an address, vectors and control bytes in arrays that live through the
+    // call; the vectors point to the messages' headers and bytes, which are borrowed through it and which sending only reads.
     let result = unsafe {
         libc::sendmmsg(
             fd.as_raw_fd(),
@@ -186,8 +180,8 @@ struct MessageLength {
 }
 
 impl ReceiveBatch {
-    /// Bytes of each buffer: the longest UDP datagram, or super-packet, that the kernel hands over.
-    const BUFFER_LEN: usize = 1 << 16;
+    /// Bytes of each buffer: the longest IP packet, or super-packet, with the headers that a packet socket puts in front.
+    const BUFFER_LEN: usize = (64 << 10) + 128;
 
     /// Buffers for [`RECEIVE_BATCH`] messages. Their memory is touched, and so taken, only as far as messages fill it.
     pub(super) fn new() -> Self {
@@ -288,6 +282,14 @@ impl ReceiveBatch {
                 control.read(length.control, &mut incoming);
                 incoming
             })
+    }
+}
+
+/// A vector of bytes that the kernel only reads.
+const fn vector(bytes: &[u8]) -> iovec {
+    iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
     }
 }
 
