@@ -7,8 +7,6 @@ pub mod driver;
 pub mod endpoint;
 pub mod error;
 pub mod event;
-#[path = "pending/interface.rs"]
-mod interface;
 pub mod memory;
 pub mod port;
 pub mod qp;

@@ -1,5 +1,9 @@
 //! Frames in and out. A port knows IP, UDP and the ICRC; it knows nothing of queue pairs.
 
+pub mod interface;
+mod message;
+mod netlink;
+mod queue;
 mod random;
 mod seal;
 pub mod sim;
@@ -13,6 +17,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+pub use interface::{Interface, InterfaceAddress, interfaces};
 pub use sim::{Network, SimConfig, SimCounters, SimDatagram, SimPort, Verdict};
 pub use udp::UdpPort;
 

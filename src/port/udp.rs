@@ -18,8 +18,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use local::Local;
-use transmit::Queue;
+use transmit::SocketIndex;
 
+use super::queue::Queue;
 use super::sys::ReceiveBatch;
 use super::{Port, PortCounters};
 use crate::wire::{Arrival, Flow};
@@ -28,7 +29,7 @@ use crate::wire::{Arrival, Flow};
 pub struct UdpPort {
     addresses: Vec<IpAddr>,
     locals: Vec<Local>,
-    queue: Queue,
+    queue: Queue<SocketIndex>,
     batch: ReceiveBatch,
     counters: PortCounters,
     /// Which address the next burst is received for first.
@@ -46,7 +47,7 @@ impl UdpPort {
             addresses: addresses.to_vec(),
             locals: addresses
                 .iter()
-                .map(|&address| Local::bind(address, 0))
+                .map(|&address| Local::bind(address, super::interface::scope_of(address)?))
                 .collect::<io::Result<_>>()?,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
@@ -116,7 +117,14 @@ impl Port for UdpPort {
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
-        self.queue.full_sockets(&self.locals)
+        let full = self.queue.full_ways();
+        let socket = |(local, transmitter): SocketIndex| {
+            Some(self.locals.get(local)?.socket(transmitter).as_raw_fd())
+        };
+        let mut sockets: Vec<RawFd> = full.filter_map(socket).collect();
+        sockets.sort_unstable();
+        sockets.dedup();
+        sockets
     }
 
     fn counters(&self) -> PortCounters {

@@ -6,16 +6,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::links::{self, Link};
 use super::open::Backend;
 use crate::error::{Error, Result};
-use crate::interface::{Interface, interfaces};
+use crate::port::{Interface, interfaces};
 use crate::qp::Mtu;
 use crate::wire::Gid;
 
 /// Whether a device can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// When its interface is down.
+    /// When its interface is down, as configured.
     Down,
-    /// When its interface is up.
+    /// When its interface is up, but the link does not work: no cable, no peer.
+    NoCarrier,
+    /// When its interface is up and the link works.
     Active,
 }
 
@@ -23,6 +25,7 @@ impl fmt::Display for LinkState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Down => "DOWN",
+            Self::NoCarrier => "NO-CARRIER",
             Self::Active => "ACTIVE",
         })
     }
@@ -56,7 +59,7 @@ pub struct Device {
 
 impl Device {
     fn new(interface: &Interface, link: Option<&Link>) -> Self {
-        let mut addresses = interface.addresses.clone();
+        let mut addresses: Vec<IpAddr> = interface.addresses.iter().map(|own| own.address).collect();
         if interface.loopback {
             // ::1 is one address that contexts could not share.
             addresses = vec![Ipv4Addr::LOCALHOST.into()];
@@ -68,7 +71,11 @@ impl Device {
             interface: interface.name.clone(),
             interface_index: interface.index,
             loopback: interface.loopback,
-            state: if interface.up { LinkState::Active } else { LinkState::Down },
+            state: match (interface.up, interface.running) {
+                (false, _) => LinkState::Down,
+                (true, false) => LinkState::NoCarrier,
+                (true, true) => LinkState::Active,
+            },
             gids: addresses.into_iter().map(Gid::from).collect(),
             mtu: link.and_then(Link::path_mtu).unwrap_or(Mtu::Mtu4096).min(Mtu::of_link(interface.mtu)),
             link_mtu: interface.mtu,
@@ -137,14 +144,17 @@ fn guid([a, b, c, d, e, f]: [u8; 6]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::InterfaceAddress;
 
     fn interface() -> Interface {
+        let address = |text: &str| InterfaceAddress { address: text.parse().unwrap(), prefix_length: 64 };
         Interface {
             name: "eth0".into(),
             index: 2,
-            addresses: ["192.0.2.1", "2001:db8::1", "fe80::1"].map(|text| text.parse().unwrap()).into(),
+            addresses: ["192.0.2.1", "2001:db8::1", "fe80::1"].map(address).into(),
             mtu: 1500,
             up: true,
+            running: true,
             loopback: false,
             mac: Some([0x02, 0, 0x5e, 0x10, 0, 1]),
         }

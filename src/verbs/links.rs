@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::open::Backend;
 use crate::error::{Error, Result};
-use crate::interface::interfaces;
+use crate::port::interfaces;
 use crate::qp::Mtu;
 
 /// A device that the user named.

@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::local::Local;
-use crate::port::sys::{Incoming, RECEIVE_BATCH, ReceiveBatch};
+use crate::port::message::Incoming;
+use crate::port::sys::{RECEIVE_BATCH, ReceiveBatch};
 use crate::port::{PortCounters, seal};
 use crate::wire::Arrival;
 
