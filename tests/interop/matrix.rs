@@ -10,7 +10,7 @@ use crate::case::{Case, Requester, Verb};
 use crate::common::guest::{Guest, Kernel};
 
 pub const MTUS: [Mtu; 3] = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096];
-pub const BACKENDS: [Backend; 2] = [Backend::Udp, Backend::Packet];
+pub const BACKENDS: [Backend; 1] = [Backend::Udp];
 
 /// Whether all of the matrix is to run.
 pub fn is_full() -> bool {
@@ -88,7 +88,7 @@ fn connect_and_run(kernel: Kernel, guest: &Guest, setup: Setup, connection: usiz
             break;
         }
     }
-    let passed = cases.iter().len().min(if failures.is_empty() { cases.len() } else { failures.len() - 1 });
+    let passed = cases.len() - failures.len();
     let (counters, faults) = (bench.counters(), bench.faults());
     // A probe is no retry: it asks a peer that has been silent for two round trips. On an emulated guest that
     // happens without a loss.
