@@ -5,6 +5,8 @@
 //! at it. A [progress thread](thread) does so for programs that sleep, and stands back while one polls.
 
 mod engine;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::fmt;

@@ -250,14 +250,8 @@ fn objects_can_be_dropped_in_any_order() {
     for turn in 0..COUNT {
         for backwards in [false, true] {
             let Side { qp, cq, channel, region, pd, context } = Side::new();
-            let mut objects: [Box<dyn Any>; COUNT] = [
-                Box::new(qp),
-                Box::new(cq),
-                Box::new(channel),
-                Box::new(region),
-                Box::new(pd),
-                Box::new(context),
-            ];
+            let mut objects: [Box<dyn Any>; COUNT] =
+                [Box::new(qp), Box::new(cq), Box::new(channel), Box::new(region), Box::new(pd), Box::new(context)];
             objects.rotate_left(turn);
             if backwards {
                 objects.reverse();
