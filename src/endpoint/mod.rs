@@ -8,8 +8,6 @@
 mod demux;
 mod path;
 mod schedule;
-#[cfg(test)]
-mod tests;
 
 use core::net::IpAddr;
 use std::collections::VecDeque;

@@ -3,6 +3,7 @@
 pub mod interface;
 mod message;
 mod netlink;
+pub mod packet;
 mod queue;
 mod random;
 mod seal;
@@ -18,6 +19,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 pub use interface::{Interface, InterfaceAddress, interfaces};
+pub use packet::PacketPort;
 pub use sim::{Network, SimConfig, SimCounters, SimDatagram, SimPort, Verdict};
 pub use udp::UdpPort;
 

@@ -20,6 +20,8 @@ pub(super) const SEND_BATCH: usize = 16;
 pub(super) const RECEIVE_BATCH: usize = 32;
 /// `UDP_NO_CHECK6_RX` (`include/uapi/linux/udp.h`): accept IPv6 datagrams that have no UDP checksum.
 pub(super) const UDP_NO_CHECK6_RX: c_int = 102;
+/// `PACKET_VNET_HDR` (`include/uapi/linux/if_packet.h`): frames have a header that says how to offload.
+pub(super) const PACKET_VNET_HDR: c_int = 15;
 /// A BPF program of one instruction: keep nothing of any datagram.
 pub(super) const DROP_ALL: libc::sock_filter = libc::sock_filter {
     code: (libc::BPF_RET | libc::BPF_K) as u16,
@@ -45,6 +47,44 @@ pub(super) fn set_option(
             name,
             ptr::from_ref(&value).cast::<c_void>(),
             size_of::<c_int>() as socklen_t,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// Makes both buffers of a socket as large as the kernel allows, up to `size` bytes each: up to `net.core.rmem_max` and `wmem_max`,
+/// or all of it for the privileged. What the kernel refuses stays as it is.
+pub(super) fn grow_buffers(fd: BorrowedFd<'_>, size: c_int) {
+    for (force, plain) in [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    ] {
+        if set_option(fd, libc::SOL_SOCKET, force, size).is_err() {
+            let _ = set_option(fd, libc::SOL_SOCKET, plain, size);
+        }
+    }
+}
+
+/// Binds a packet socket to an interface, to receive frames of every protocol (packet(7)).
+///
+/// # Errors
+/// `ENETDOWN` when the interface is down, `ENODEV` when it is gone.
+pub(super) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: c_int::try_from(interface).map_err(|_| io::ErrorKind::InvalidInput)?,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    // SAFETY: the kernel reads the sockaddr_ll, which lives through the call, and no more than its size.
+    let result = unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            ptr::from_ref(&address).cast::<libc::sockaddr>(),
+            size_of::<libc::sockaddr_ll>() as socklen_t,
         )
     };
     check(result).map(drop)

@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use local::Local;
+pub(super) use local::explain;
 use transmit::SocketIndex;
 
 use super::queue::Queue;

@@ -19,7 +19,7 @@ const SOURCE_PORT_BASE: u16 = 0xc000;
 /// How many neighbours of a busy source port are tried.
 const SOURCE_PORT_TRIES: u16 = 64;
 /// Socket buffer bytes asked for; the kernel grants up to `net.core.rmem_max` and `wmem_max`, or all to the privileged.
-const SOCKET_BUFFER: usize = 16 << 20;
+const SOCKET_BUFFER: c_int = 16 << 20;
 
 /// One local address: the socket that receives on port 4791 and those that send.
 pub(super) struct Local {
@@ -53,7 +53,7 @@ impl Local {
     pub(super) fn bind(address: IpAddr, scope: u32) -> io::Result<Self> {
         let receiver = open(address)?;
         set_receive_options(&receiver, address)?;
-        grow_buffers(&receiver);
+        sys::grow_buffers(receiver.as_fd(), SOCKET_BUFFER);
         receiver
             .bind(&socket_address(address, UDP_PORT, scope).into())
             .map_err(|error| explain(address, &error))?;
@@ -108,7 +108,7 @@ impl Transmitter {
     /// A socket bound to `source_port` or, if that is busy, to one that follows.
     fn open(address: IpAddr, scope: u32, source_port: u16) -> io::Result<Self> {
         let socket = open(address)?;
-        grow_buffers(&socket);
+        sys::grow_buffers(socket.as_fd(), SOCKET_BUFFER);
         // Nothing is read here, so let nothing that a stranger sends be stored here.
         sys::attach_filter(socket.as_fd(), &[sys::DROP_ALL])?;
         let _ = socket.set_recv_buffer_size(0);
@@ -197,19 +197,6 @@ fn set_all(socket: &Socket, options: &[(c_int, c_int, c_int)]) -> io::Result<()>
         .try_for_each(|&(level, name, value)| sys::set_option(socket.as_fd(), level, name, value))
 }
 
-/// Makes both socket buffers as large as the kernel allows; what it refuses stays as it is.
-fn grow_buffers(socket: &Socket) {
-    let size = c_int::try_from(SOCKET_BUFFER).unwrap_or(c_int::MAX);
-    for (force, plain) in [
-        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
-        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
-    ] {
-        if sys::set_option(socket.as_fd(), libc::SOL_SOCKET, force, size).is_err() {
-            let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, plain, size);
-        }
-    }
-}
-
 fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
     match address {
         IpAddr::V4(_) => SocketAddr::new(address, port),
@@ -218,7 +205,7 @@ fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
 }
 
 /// What it means that port 4791 of `address` cannot be had, and what to do.
-fn explain(address: IpAddr, error: &io::Error) -> io::Error {
+pub(in crate::port) fn explain(address: IpAddr, error: &io::Error) -> io::Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
             "another process that speaks RoCE v2 or the kernel module rdma_rxe holds it; end that process, \

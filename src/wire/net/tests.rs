@@ -129,6 +129,44 @@ proptest! {
         }
     }
 
+    /// The same bytes, as a parser of its own kind sees them.
+    #[test]
+    fn etherparse_agrees(
+        datagram in vec(any::<u8>(), 12..128),
+        options in (0..=10_usize).prop_flat_map(|words| vec(any::<u8>(), words * 4)),
+        vlan in any_tags(),
+    ) {
+        for frame in [v4(&datagram, &options, vlan), v6(&datagram, vlan)] {
+            let bytes = bytes_of(&frame);
+            let theirs = etherparse::PacketHeaders::from_ethernet_slice(&bytes).unwrap();
+            let Some(etherparse::TransportHeader::Udp(udp)) = theirs.transport else { panic!("no UDP") };
+            let Udp { source_port, destination_port, length, checksum } = frame.udp;
+            prop_assert_eq!(
+                (udp.source_port, udp.destination_port, udp.length, udp.checksum),
+                (source_port, destination_port, length, checksum)
+            );
+            prop_assert_eq!(theirs.payload.slice().len(), datagram.len() + ICRC_LEN);
+            match (frame.ip, theirs.net.unwrap()) {
+                (Ip::V4(ours), etherparse::NetHeaders::Ipv4(theirs, _)) => {
+                    prop_assert_eq!(theirs.calc_header_checksum(), ours.checksum);
+                    prop_assert_eq!(theirs.header_checksum, ours.checksum);
+                    prop_assert_eq!(theirs.identification, ours.identification);
+                    prop_assert_eq!(theirs.dont_fragment, ours.dont_fragment);
+                    prop_assert_eq!(theirs.time_to_live, ours.time_to_live);
+                    prop_assert_eq!(&theirs.options[..], ours.options);
+                    prop_assert_eq!((theirs.source, theirs.destination), (ours.source.octets(), ours.destination.octets()));
+                }
+                (Ip::V6(ours), etherparse::NetHeaders::Ipv6(theirs, _)) => {
+                    prop_assert_eq!(theirs.traffic_class, ours.traffic_class);
+                    prop_assert_eq!(theirs.flow_label.value(), ours.flow_label);
+                    prop_assert_eq!(theirs.hop_limit, ours.hop_limit);
+                    prop_assert_eq!((theirs.source, theirs.destination), (ours.source.octets(), ours.destination.octets()));
+                }
+                (ours, theirs) => panic!("{ours:?} read as {theirs:?}"),
+            }
+        }
+    }
+
     #[test]
     fn any_bytes_do_no_harm(bytes in vec(any::<u8>(), 0..128)) {
         if let Ok(frame) = Frame::parse_ip(&bytes) {
