@@ -39,9 +39,7 @@ impl Side {
     /// Two ends, connected.
     fn pair() -> (Self, Self) {
         let (a, b) = (Self::new(), Self::new());
-        let (to_a, to_b) = (a.qp.local(random_psn()), b.qp.local(random_psn()));
-        a.qp.connect(to_a.psn, &to_b, &ConnectOptions::default()).unwrap();
-        b.qp.connect(to_b.psn, &to_a, &ConnectOptions::default()).unwrap();
+        connect(&a, &b);
         (a, b)
     }
 
@@ -65,7 +63,7 @@ impl Side {
             if let Some(completion) = self.cq.poll_one() {
                 return completion;
             }
-            let fired = self.channel.wait(None).unwrap().expect("no time-out");
+            let fired = self.channel.wait(None).expect("no time-out");
             assert_eq!(fired.number(), self.cq.number());
         }
     }
@@ -75,6 +73,12 @@ impl Side {
         self.region.read(offset, &mut bytes).unwrap();
         bytes
     }
+}
+
+fn connect(a: &Side, b: &Side) {
+    let (to_a, to_b) = (a.qp.local(random_psn()), b.qp.local(random_psn()));
+    a.qp.connect(to_a.psn, &to_b, &ConnectOptions::default()).unwrap();
+    b.qp.connect(to_b.psn, &to_a, &ConnectOptions::default()).unwrap();
 }
 
 #[track_caller]
@@ -163,6 +167,33 @@ fn a_program_that_sleeps_on_a_channel_wakes_up() {
                 // The peer may still miss the acknowledge of its last message.
                 while side.qp.counters().unwrap().rcvd_pkts < 2 * ROUNDS {
                     std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn two_threads_sleep_on_two_channels_of_one_context() {
+    const ROUNDS: u64 = 100;
+    let (a, b) = Side::pair();
+    let second = |side: &Side| {
+        let channel = side.context.create_completion_channel().unwrap();
+        let cq = side.context.create_cq(64, Some(&channel)).unwrap();
+        let qp = side.pd.create_qp(&QpConfig::new(&cq, &cq)).unwrap();
+        let region = side.pd.register(8, Access::LOCAL_WRITE).unwrap();
+        Side { qp, cq, channel, region, pd: side.pd.clone(), context: side.context.clone() }
+    };
+    let (c, d) = (second(&a), second(&b));
+    connect(&c, &d);
+    std::thread::scope(|scope| {
+        for (sender, receiver) in [(&a, &b), (&c, &d)] {
+            receiver.qp.post_receive((0..ROUNDS).map(|id| ReceiveRequest::new(id, &[]))).unwrap();
+            scope.spawn(|| (0..ROUNDS).for_each(|id| assert_eq!(receiver.sleep().id, id)));
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    sender.post(Operation::Send, 0);
+                    assert_success(sender.sleep(), CompletionKind::Send);
                 }
             });
         }

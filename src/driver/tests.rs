@@ -239,3 +239,32 @@ fn events_come_out_in_order_from_many_threads() {
     let numbers: Vec<_> = events.iter().collect();
     assert_eq!(numbers, (0..2000).map(Event::Completion).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_program_that_sleeps_gets_what_it_sleeps_for() {
+    let (driver, events) = start(TestPort::new(64));
+    let cq = Arc::new(CompletionQueue::new(64, 7).unwrap());
+    cq.arm(crate::queue::Arm::Any);
+    let qpn = ready_to_send(&driver, &cq, 8);
+    let never = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // One of them runs the engine, the other depends on it.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    let soon = std::time::Instant::now() + std::time::Duration::from_millis(1);
+                    driver.sleep(&never, Some(soon), || done.load(Ordering::SeqCst));
+                }
+            });
+        }
+        driver.post_send(qpn, sends(1)).unwrap();
+        assert_eq!(events.iter().find(|event| matches!(event, Event::Completion(_))), Some(Event::Completion(7)));
+        done.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(cq.pop().map(|completion| completion.status), Some(Status::RetryExceededError));
+    let shared = &driver.shared;
+    assert!(!shared.relieved.load(Ordering::SeqCst));
+    assert_eq!(shared.dependents.load(Ordering::SeqCst), 0);
+    eventually(|| !shared.dozing.load(Ordering::SeqCst));
+}
