@@ -127,7 +127,11 @@ impl Port for PacketPort {
     }
 
     fn receive(&mut self, sink: &mut dyn FnMut(Arrival<'_>)) -> io::Result<usize> {
-        let count = self.batch.receive(self.link.socket.as_fd(), BURST)?;
+        let count = match self.batch.receive(self.link.socket.as_fd(), BURST) {
+            // The interface was taken down; when it is up again, the socket goes on.
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown => 0,
+            result => result?,
+        };
         if count == 0 {
             // Nothing else to do, or it was the neighbour table that woke the caller.
             self.link.neighbours.update();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
@@ -14,6 +14,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::port::netlink::Netlink;
+use crate::port::sys;
 
 /// The most next hops, and destinations, that are remembered.
 const REMEMBERED: usize = 4096;
@@ -49,13 +50,13 @@ struct Hop {
 /// What is known of a next hop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing; the kernel has not been asked.
+    /// Nothing; the next run makes us ask the kernel.
     Unknown,
     /// The kernel is asking the network; `held` runs wait for the answer.
     Asked { held: usize },
     /// Its Ethernet address.
     Known(Mac),
-    /// The network did not answer. The next datagram makes the kernel ask again.
+    /// The network did not answer. The next run makes the kernel ask again.
     Failed,
 }
 
@@ -88,9 +89,21 @@ impl Neighbours {
             Some(&index) => index,
             None => self.learn(source, destination)?,
         };
-        if let State::Asked { held } = &mut self.hops.get_mut(index)?.state {
+        let hop = self.hops.get_mut(index)?;
+        if matches!(hop.state, State::Unknown | State::Failed) {
+            hop.state = match ask(&mut self.questions, hop.address, self.interface).ok()? {
+                State::Known(mac) => State::Known(mac),
+                _ => {
+                    provoke(hop, self.interface).ok()?;
+                    State::Asked { held: 0 }
+                }
+            };
+        }
+        if let State::Asked { held } = &mut hop.state {
+            if *held == HELD {
+                return None;
+            }
             *held += 1;
-            return (*held <= HELD).then_some(index);
         }
         Some(index)
     }
@@ -100,24 +113,14 @@ impl Neighbours {
     /// # Errors
     /// `EAGAIN` while the kernel is finding out; `EHOSTUNREACH` when it did not.
     pub(super) fn resolve(&mut self, index: HopIndex) -> io::Result<Mac> {
-        let hop = self.hops.get_mut(index).ok_or(io::ErrorKind::NotFound)?;
-        if matches!(hop.state, State::Unknown) {
-            hop.state = ask(&mut self.questions, hop.address, self.interface)?;
-            if !matches!(hop.state, State::Known(_)) {
-                provoke(hop, self.interface);
-                hop.state = State::Asked { held: 1 };
-            }
-        } else if matches!(hop.state, State::Asked { .. }) {
+        let state = |hops: &[Hop]| hops.get(index).map_or(State::Unknown, |hop| hop.state);
+        if matches!(state(&self.hops), State::Asked { .. }) {
             self.update();
         }
-        let hop = self.hops.get_mut(index).ok_or(io::ErrorKind::NotFound)?;
-        match hop.state {
+        match state(&self.hops) {
             State::Known(mac) => Ok(mac),
-            State::Failed => {
-                hop.state = State::Unknown;
-                Err(io::Error::from_raw_os_error(libc::EHOSTUNREACH))
-            }
-            State::Unknown | State::Asked { .. } => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            State::Asked { .. } => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            State::Unknown | State::Failed => Err(io::Error::from_raw_os_error(libc::EHOSTUNREACH)),
         }
     }
 
@@ -155,6 +158,12 @@ impl Neighbours {
             self.hops.clear();
             self.by_destination.clear();
         }
+    }
+
+    /// The addresses of all next hops.
+    #[cfg(test)]
+    pub(super) fn next_hops(&self) -> Vec<IpAddr> {
+        self.hops.iter().map(|hop| hop.address).collect()
     }
 
     fn note(&mut self, message: &NeighbourMessage) {
@@ -214,7 +223,8 @@ impl Neighbours {
         Some(index)
     }
 
-    /// The address to which the kernel would hand a packet for `destination` on this interface.
+    /// The address to which the kernel would hand a packet for `destination` on this interface. Asked for one interface, it
+    /// takes what it has no route to for a neighbour there; kernel rxe asks the same (`rxe_find_route4`).
     fn next_hop(&mut self, destination: IpAddr) -> Option<IpAddr> {
         let mut question = RouteMessage::default();
         let (family, length, address) = match destination {
@@ -305,18 +315,27 @@ fn state(message: &NeighbourMessage) -> State {
 }
 
 /// Makes the kernel ask the network for `hop`, by sending an empty datagram there that nobody wants. To tell the kernel directly
-/// (`NTF_USE`) would take CAP_NET_ADMIN. Nothing follows from a failure but that the hop stays unknown.
-fn provoke(hop: &Hop, interface: u32) {
+/// (`NTF_USE`) would take CAP_NET_ADMIN.
+fn provoke(hop: &Hop, interface: u32) -> io::Result<()> {
     let scope = |address: IpAddr, port| match address {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => {
             SocketAddrV6::new(v6, port, 0, interface).into()
         }
         _ => SocketAddr::new(address, port),
     };
-    if let Ok(socket) = UdpSocket::bind(scope(hop.source, 0)) {
-        let _ = socket.set_nonblocking(true);
-        let _ = socket.send_to(&[], scope(hop.address, DISCARD));
-    }
+    let socket = UdpSocket::bind(scope(hop.source, 0))?;
+    socket.set_nonblocking(true)?;
+    let (level, option) = match hop.source {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_UNICAST_IF),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_IF),
+    };
+    sys::set_option(
+        socket.as_fd(),
+        level,
+        option,
+        interface.to_be().cast_signed(),
+    )?;
+    socket.send_to(&[], scope(hop.address, DISCARD)).map(drop)
 }
 
 /// The Ethernet address of a multicast group (RFC 1112 6.4, RFC 2464 7); `None` for other destinations.

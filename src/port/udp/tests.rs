@@ -2,66 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use crate::port::seal;
-use crate::port::tests::{datagram, flow, ip};
+use crate::port::tests::{Namespaces, commit, datagram, datagrams, flow, flush, ip, receive};
 use crate::wire::{ICRC_LEN, MAX_DATAGRAM, UDP_PORT};
-
-/// An arrival that outlives its burst.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Owned {
-    source: IpAddr,
-    destination: IpAddr,
-    traffic_class: u8,
-    hop_limit: u8,
-    datagram: Vec<u8>,
-}
-
-fn commit(port: &mut UdpPort, flow: &Flow, datagram: &[u8]) {
-    port.room().expect("room")[..datagram.len()].copy_from_slice(datagram);
-    port.commit(flow, datagram.len());
-}
-
-/// Receives until `count` datagrams were taken off the socket, good or bad.
-fn receive(port: &mut UdpPort, count: usize) -> Vec<Owned> {
-    let mut arrivals = Vec::new();
-    let mut taken = 0;
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while taken < count {
-        assert!(
-            Instant::now() < deadline,
-            "{taken} of {count} datagrams came"
-        );
-        crate::port::wait(&port.descriptors(), &[], Some(Duration::from_millis(100)))
-            .expect("poll");
-        taken += port
-            .receive(&mut |arrival| {
-                arrivals.push(Owned {
-                    source: arrival.source,
-                    destination: arrival.destination,
-                    traffic_class: arrival.traffic_class,
-                    hop_limit: arrival.hop_limit,
-                    datagram: arrival.datagram.to_vec(),
-                });
-            })
-            .expect("receive");
-    }
-    assert_eq!(
-        port.receive(&mut |_| ()).expect("receive"),
-        0,
-        "more came than {count}"
-    );
-    arrivals
-}
-
-fn datagrams(arrivals: &[Owned]) -> Vec<Vec<u8>> {
-    arrivals
-        .iter()
-        .map(|arrival| arrival.datagram.clone())
-        .collect()
-}
 
 #[test]
 fn a_run_is_one_call_each_way() {
@@ -377,4 +323,77 @@ fn a_commit_beyond_the_room_is_a_bug() {
     let mut port = UdpPort::bind(&[ip("127.79.12.1")]).expect("bind");
     let length = port.room().expect("room").len();
     port.commit(&flow("127.79.12.1", "127.79.12.1", 0xc000), length);
+}
+
+/// A neighbour that does not answer holds up what is sent to it, and so fills the socket's buffer. What is left behind goes out
+/// as soon as there is room, and nothing is sent twice or lost.
+#[test]
+fn a_full_socket_leaves_a_backlog() {
+    let Some(namespaces) = Namespaces::new() else {
+        return;
+    };
+    namespaces.enter(0);
+    let (a, b) = ("10.79.0.1", "10.79.0.2");
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    let slow = sender.locals[0].transmitter(0xc001);
+    sender.locals[0]
+        .socket(slow)
+        .set_send_buffer_size(50_000)
+        .expect("setsockopt");
+    let sent: Vec<_> = (0..100).map(|i| datagram(i, 4096)).collect();
+    for datagram in &sent {
+        commit(&mut sender, &flow(a, "10.79.0.3", 0xc001), datagram);
+    }
+    sender.flush().expect("flush");
+    assert!(sender.backlog());
+    assert!(sender.counters().sent < 100);
+    let blocked = sender.backlog_descriptors();
+    assert_eq!(blocked, [sender.locals[0].socket(slow).as_raw_fd()]);
+    assert!(!crate::port::wait(&[], &blocked, Some(Duration::from_millis(10))).expect("poll"));
+    // Another flow is not held up.
+    commit(&mut sender, &flow(a, b, 0xc002), &datagram(7, 40));
+    sender.flush().expect("flush");
+    namespaces.enter(1);
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    namespaces.enter(0);
+    commit(&mut sender, &flow(a, b, 0xc002), &datagram(8, 40));
+    sender.flush().expect("flush");
+    assert!(sender.backlog());
+    let arrivals = datagrams(&receive(&mut receiver, 1));
+    assert_eq!(arrivals, [datagram(8, 40)]);
+    // The neighbour comes to life.
+    namespaces.enter(1);
+    namespaces.ip(1, "addr add 10.79.0.3/24 dev veth0");
+    let mut neighbour = UdpPort::bind(&[ip("10.79.0.3")]).expect("bind");
+    namespaces.enter(0);
+    flush(&mut sender);
+    assert_eq!(datagrams(&receive(&mut neighbour, 100)), sent);
+    assert_eq!(sender.counters().send_errors, 0);
+}
+
+/// Link-local IPv6 addresses work without telling their interface.
+#[test]
+fn link_local_addresses() {
+    let Some(namespaces) = Namespaces::new() else {
+        return;
+    };
+    let link_local = |side| {
+        namespaces.ip(
+            side,
+            &format!("addr add fe80::{}/64 dev veth0 nodad", side + 1),
+        );
+        namespaces.enter(side);
+        UdpPort::bind(&[ip(&format!("fe80::{}", side + 1))]).expect("bind")
+    };
+    let (mut sender, mut receiver) = (link_local(0), link_local(1));
+    namespaces.enter(0);
+    for i in 0..20 {
+        commit(
+            &mut sender,
+            &flow("fe80::1", "fe80::2", 0xc001),
+            &datagram(i, 1024),
+        );
+    }
+    flush(&mut sender);
+    assert_eq!(receive(&mut receiver, 20).len(), 20);
 }
