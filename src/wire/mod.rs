@@ -12,6 +12,7 @@ mod deth;
 mod error;
 mod feth;
 mod flow;
+mod gid;
 pub mod icrc;
 pub mod net;
 mod opcode;
@@ -28,6 +29,7 @@ pub use deth::Deth;
 pub use error::WireError;
 pub use feth::{Feth, Placement, Selectivity};
 pub use flow::{Arrival, Flow};
+pub use gid::Gid;
 pub use opcode::{Headers, Info, Kind, Opcode, PayloadRule, Position, Transport};
 pub use packet::{Extensions, Packet, emit_headers, pad_of};
 pub use psn::Psn;
@@ -41,3 +43,6 @@ pub const UDP_PORT: u16 = 4791;
 pub const ICRC_LEN: usize = 4;
 /// The longest datagram, from the BTH to the ICRC: 4096 bytes of payload and the longest headers in front of it.
 pub const MAX_DATAGRAM: usize = 4096 + 80 + ICRC_LEN;
+
+#[cfg(test)]
+mod tests;

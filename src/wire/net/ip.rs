@@ -85,6 +85,15 @@ impl<'a> Ip<'a> {
         }
     }
 
+    /// The IP version, 4 or 6.
+    #[must_use]
+    pub const fn version(&self) -> u8 {
+        match self {
+            Self::V4(_) => 4,
+            Self::V6(_) => 6,
+        }
+    }
+
     /// The EtherType under which such a packet travels.
     #[must_use]
     pub const fn ethertype(&self) -> u16 {

@@ -37,10 +37,12 @@ impl<'a> Frame<'a> {
     /// It is not RoCE v2, or its lengths are wrong.
     pub fn parse_ethernet(frame: &'a [u8]) -> Result<Self, WireError> {
         let (ethernet, packet) = Ethernet::split(frame)?;
-        let frame = Self::parse_ip(packet)?;
-        // A frame announced as one version that carries the other would be emitted with another EtherType.
-        if frame.ip.ethertype() != ethernet.ethertype {
+        if !matches!(ethernet.ethertype, Ethernet::IPV4 | Ethernet::IPV6) {
             return Err(WireError::EtherType(ethernet.ethertype));
+        }
+        let frame = Self::parse_ip(packet)?;
+        if frame.ip.ethertype() != ethernet.ethertype {
+            return Err(WireError::IpVersion(frame.ip.version()));
         }
         Ok(Self {
             ethernet: Some(ethernet),
@@ -108,3 +110,6 @@ impl<'a> Frame<'a> {
         self.computed_icrc() == Some(self.icrc)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Many queue pairs behind one set of addresses, still without I/O and without a clock.
+//!
+//! Call an input (`post_*`, [`on_packet`](Endpoint::on_packet), [`on_timeout`](Endpoint::on_timeout)), then drain
+//! the outputs: [`poll_transmit`](Endpoint::poll_transmit) until `None`, [`poll_event`](Endpoint::poll_event) until
+//! `None`, and wait no longer than [`next_timeout`](Endpoint::next_timeout).
+#![forbid(unsafe_code)]
+
+mod demux;
+mod path;
+mod schedule;
+
+use core::net::IpAddr;
+use std::collections::VecDeque;
+
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::memory::Table;
+use crate::qp::{Attributes, Mtu, QpInfo, QpInit, QueuePair, Surroundings};
+use crate::time::Instant;
+use crate::wire::{Arrival, Flow, Packet, Qpn};
+use crate::work::{ReceiveRequest, SendRequest};
+
+use demux::QueuePairs;
+use path::Paths;
+use schedule::{Deadlines, Ready};
+
+/// What an endpoint is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The high byte of its queue pair numbers: 1 for a lone process.
+    pub slot: u8,
+    /// Its addresses, by GID index.
+    pub gids: Vec<IpAddr>,
+    /// The largest path MTU that its link carries.
+    pub mtu: Mtu,
+    /// Where random keys come from: draw it from the system.
+    pub seed: [u8; 32],
+    /// Bytes that may be in flight to one peer: what fits the peer's receive buffer.
+    pub window: u64,
+}
+
+impl Config {
+    /// Two runs of 64 KiB: fits the receive buffer that an ordinary user has (212,992 bytes), bookkeeping included.
+    pub const DEFAULT_WINDOW: u64 = 128 * 1024;
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub flow: Flow,
+    /// Its length from the BTH to the pad; the ICRC is the port's to add.
+    pub length: usize,
+}
+
+/// Queue pairs, their memory and their timers.
+#[derive(Debug)]
+pub struct Endpoint {
+    gids: Vec<IpAddr>,
+    mtu: Mtu,
+    memory: Table,
+    pairs: QueuePairs,
+    paths: Paths,
+    ready: Ready,
+    deadlines: Deadlines,
+    events: VecDeque<Event>,
+    /// What was dropped before a queue pair took it, and what destroyed queue pairs counted.
+    counters: Counters,
+}
+
+impl Endpoint {
+    /// Packets that one queue pair sends before another gets its turn: a run that a port sends in one call.
+    const QUANTUM: u32 = 64;
+
+    /// An endpoint without queue pairs.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            gids: config.gids,
+            mtu: config.mtu,
+            memory: Table::new(ChaCha12Rng::from_seed(config.seed)),
+            pairs: QueuePairs::new(config.slot),
+            paths: Paths::new(config.window),
+            ready: Ready::default(),
+            deadlines: Deadlines::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The registered memory.
+    #[must_use]
+    pub fn memory(&self) -> &Table {
+        &self.memory
+    }
+
+    /// The registered memory, to register and deregister.
+    pub fn memory_mut(&mut self) -> &mut Table {
+        &mut self.memory
+    }
+
+    /// What all queue pairs counted together, and what was dropped before it reached one.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut sum = self.counters;
+        for pair in self.pairs.iter() {
+            sum.add(&pair.counters());
+        }
+        sum
+    }
+
+    /// What one queue pair counted.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub fn qp_counters(&self, qpn: Qpn) -> Result<Counters> {
+        Ok(self.pair(qpn)?.counters())
+    }
+
+    /// State and attributes of a queue pair.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub fn query_qp(&self, qpn: Qpn) -> Result<QpInfo> {
+        Ok(self.pair(qpn)?.info())
+    }
+
+    /// How many queue pairs there are.
+    #[must_use]
+    pub fn queue_pairs(&self) -> usize {
+        self.pairs.iter().count()
+    }
+
+    fn pair(&self, qpn: Qpn) -> Result<&QueuePair> {
+        let pair = self.pairs.find(qpn).and_then(|index| self.pairs.get(index));
+        pair.ok_or_else(|| missing(qpn))
+    }
+
+    /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a capacity above the limits, [`Error::Full`] when there are too many queue pairs.
+    pub fn create_qp(&mut self, init: QpInit) -> Result<Qpn> {
+        init.check()?;
+        self.pairs.insert(init)
+    }
+
+    /// Destroys a queue pair; what was posted vanishes without a completion.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<()> {
+        let index = self.pairs.find(qpn).ok_or_else(|| missing(qpn))?;
+        let pair = self.pairs.remove(index).ok_or_else(|| missing(qpn))?;
+        self.counters.add(&pair.counters());
+        self.ready.remove(index);
+        self.paths.leave(index, &mut self.ready);
+        Ok(())
+    }
+
+    /// Changes state and attributes of a queue pair, all or nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names what the transition lacks or does not take, see [`Attributes::check`].
+    pub fn modify_qp(&mut self, now: Instant, qpn: Qpn, attributes: &Attributes) -> Result<()> {
+        if attributes.path_mtu.is_some_and(|mtu| mtu > self.mtu) {
+            let most = self.mtu.bytes();
+            return Err(Error::invalid("path_mtu", format!("the link carries at most {most} bytes of payload")));
+        }
+        let source = match attributes.address {
+            Some(address) => {
+                let index = usize::from(address.source_gid_index);
+                let gid = self.gids.get(index).copied();
+                Some(gid.ok_or_else(|| Error::invalid("sgid_index", format!("there is no GID {index}")))?)
+            }
+            None => None,
+        };
+        self.input(now, qpn, |pair, around| pair.modify(around, attributes, source))
+    }
+
+    /// Adds a request to the send queue.
+    ///
+    /// # Errors
+    /// [`Error::Full`], or [`Error::Invalid`] names what the queue pair does not take.
+    pub fn post_send(&mut self, now: Instant, qpn: Qpn, request: SendRequest) -> Result<()> {
+        self.input(now, qpn, |pair, around| pair.post_send(around, request))
+    }
+
+    /// Adds a request to the receive queue.
+    ///
+    /// # Errors
+    /// As for [`post_send`](Self::post_send).
+    pub fn post_receive(&mut self, now: Instant, qpn: Qpn, request: ReceiveRequest) -> Result<()> {
+        self.input(now, qpn, |pair, around| pair.post_receive(around, request))
+    }
+
+    /// Lets a queue pair handle an input of its program.
+    fn input<T>(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        handle: impl FnOnce(&mut QueuePair, &mut Surroundings<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let index = self.pairs.find(qpn).ok_or_else(|| missing(qpn))?;
+        self.touch(now, index, handle).unwrap_or_else(|| Err(missing(qpn)))
+    }
+
+    /// Lets the queue pair at `index` handle something, then sees what that did to its share of the path, to its
+    /// timers, and whether it has something to send. `None`: there is no such queue pair.
+    #[inline]
+    fn touch<T>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        handle: impl FnOnce(&mut QueuePair, &mut Surroundings<'_>) -> T,
+    ) -> Option<T> {
+        let pair = self.pairs.get_mut(index)?;
+        let mut around = Surroundings { now, memory: &mut self.memory, events: &mut self.events };
+        let result = handle(pair, &mut around);
+        self.paths.update(now, index, pair, &mut self.ready);
+        if let Some(at) = pair.next_timeout() {
+            self.deadlines.note(index, at);
+        }
+        if !self.ready.contains(index) {
+            let window = self.paths.room(index);
+            if pair.wants_transmit(window) {
+                self.ready.push(index);
+            } else if pair.is_held_by_window(window) {
+                self.paths.wait(index);
+            }
+        }
+        Some(result)
+    }
+
+    /// Takes a datagram that came in; what is wrong with it is counted, and it is dropped.
+    pub fn on_packet(&mut self, now: Instant, arrival: &Arrival<'_>) {
+        let Ok(packet) = Packet::parse(arrival.datagram) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let Some(index) = self.pairs.find(packet.bth.destination) else {
+            self.counters.no_queue_pair += 1;
+            return;
+        };
+        let mut dropped = Counters::default();
+        self.touch(now, index, |pair, around| {
+            pair.on_packet(around, &packet, arrival.source, arrival.destination, &mut dropped);
+        });
+        self.counters.add(&dropped);
+    }
+
+    /// Runs the timers that are due.
+    pub fn on_timeout(&mut self, now: Instant) {
+        while let Some(index) = self.deadlines.pop(now) {
+            // A deadline that moved since it was noted is noted again by `touch`.
+            self.touch(now, index, |pair, around| pair.on_timeout(around));
+        }
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called next; perhaps a little early.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// The next packet, written to `room` ([`MAX_DATAGRAM`](crate::wire::MAX_DATAGRAM) bytes).
+    pub fn poll_transmit(&mut self, now: Instant, room: &mut [u8]) -> Option<Transmit> {
+        while let Some(index) = self.ready.front() {
+            if let Some(transmit) = self.transmit(now, index, room) {
+                self.ready.spend(Self::QUANTUM);
+                return Some(transmit);
+            }
+            self.ready.pop();
+            let window = self.paths.room(index);
+            if self.pairs.get(index).is_some_and(|pair| pair.is_held_by_window(window)) {
+                self.paths.wait(index);
+            }
+        }
+        None
+    }
+
+    /// The next packet of the queue pair at `index`.
+    fn transmit(&mut self, now: Instant, index: usize, room: &mut [u8]) -> Option<Transmit> {
+        let window = self.paths.room(index);
+        let pair = self.pairs.get_mut(index)?;
+        let mut around = Surroundings { now, memory: &mut self.memory, events: &mut self.events };
+        let length = pair.poll_transmit(&mut around, window, room);
+        let flow = pair.flow();
+        self.paths.update(now, index, pair, &mut self.ready);
+        if let Some(at) = pair.next_timeout() {
+            self.deadlines.note(index, at);
+        }
+        Some(Transmit { flow: flow?, length: length? })
+    }
+
+    /// The next event for the program.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+fn missing(qpn: Qpn) -> Error {
+    Error::Missing { what: "queue pair", name: qpn.to_string() }
+}

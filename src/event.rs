@@ -1,0 +1,32 @@
+//! What an endpoint tells a program beside completions.
+
+use crate::wire::Qpn;
+
+/// Something to hand on; drained with [`Endpoint::poll_event`](crate::endpoint::Endpoint::poll_event).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An armed completion queue, by its number, has what it was armed for.
+    Completion(u32),
+    /// An asynchronous event.
+    Async(AsyncEvent),
+}
+
+/// An asynchronous event (`ibv_get_async_event(3)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// When a completion queue, by its number, lost a completion: it overran.
+    CqError(u32),
+    /// When a queue pair failed for a local reason, and could not report it with a completion.
+    QpFatal(Qpn),
+    /// When a queue pair failed because its peer broke the rules of the transport.
+    QpRequestError(Qpn),
+    /// When a queue pair failed because its peer touched memory it may not.
+    QpAccessError(Qpn),
+    /// When the first packet came in on a queue pair that waits in RTR.
+    CommunicationEstablished(Qpn),
+    /// When the last request begun before the move to SQD is done.
+    SendQueueDrained(Qpn),
+    /// When the device is broken for good: its port failed.
+    DeviceFatal,
+}

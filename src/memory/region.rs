@@ -1,0 +1,277 @@
+//! One region of memory and the copies in and out of it.
+//!
+//! Registered memory is shared with the program, as a device's DMA shares it, so no reference to it is ever
+//! made: bytes move through raw pointers, and eight-byte atomics through [`AtomicU64`].
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Access, PdNumber};
+
+/// Zeroed, page-aligned memory that the library owns.
+#[derive(Debug)]
+pub struct Buffer {
+    start: NonNull<u8>,
+    layout: Layout,
+    length: usize,
+}
+
+// SAFETY: the buffer is plain bytes; nothing about it belongs to a thread.
+unsafe impl Send for Buffer {}
+// SAFETY: bytes are reached through raw copies only, which promise no more than a device's DMA does.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    const ALIGN: usize = 4096;
+
+    /// `length` zero bytes; a length of zero is allowed.
+    ///
+    /// # Panics
+    /// When the length exceeds the address space. Aborts when memory is short, as `Vec` does.
+    #[must_use]
+    pub fn zeroed(length: usize) -> Self {
+        let layout = Layout::from_size_align(length.max(1), Self::ALIGN).expect("a length within the address space");
+        // SAFETY: the layout's size is at least one.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        Self { start, layout, length }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The address of the first byte.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// The bytes from `offset`, as many as `length`, or `None` when the buffer does not have them.
+    #[must_use]
+    pub fn span(&self, offset: usize, length: usize) -> Option<Span<'_>> {
+        let end = offset.checked_add(length)?;
+        // SAFETY: `offset` is within the allocation, checked against its length.
+        (end <= self.length).then(|| Span::new(unsafe { self.start.add(offset) }, length))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this very layout, and freed only here.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// Registered memory: where it is, under which addresses it is known, and who may do what.
+#[derive(Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    length: u64,
+    iova: u64,
+    access: Access,
+    pd: PdNumber,
+    peer_may_invalidate: bool,
+    /// Keeps memory that the library owns alive.
+    _owner: Option<Arc<Buffer>>,
+}
+
+// SAFETY: see `Buffer`; for raw memory the promise of `Region::raw` stands in for ownership.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A region over memory that the library owns; its first byte has the address `iova`.
+    #[must_use]
+    pub fn owned(buffer: Arc<Buffer>, iova: u64, access: Access, pd: PdNumber) -> Self {
+        Self { start: buffer.start, length: buffer.len() as u64, iova, access, pd, peer_may_invalidate: false, _owner: Some(buffer) }
+    }
+
+    /// A region over the caller's memory; its first byte has the address `iova`.
+    ///
+    /// # Safety
+    /// From now until the region is dropped (deregistered), `start .. start + length` must stay allocated, readable,
+    /// and, when `access` has [`Access::LOCAL_WRITE`], writable; and the program must expect the bytes to change, or
+    /// to be read, at any time: it must not hold a reference to bytes that change.
+    #[must_use]
+    pub unsafe fn raw(start: NonNull<u8>, length: usize, iova: u64, access: Access, pd: PdNumber) -> Self {
+        Self { start, length: length as u64, iova, access, pd, peer_may_invalidate: false, _owner: None }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// What it allows.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The same region, whose key a peer may invalidate with a SEND (IBTA 10.6.5); others are safe from that.
+    #[must_use]
+    pub fn with_peer_invalidation(mut self) -> Self {
+        self.peer_may_invalidate = true;
+        self
+    }
+
+    /// Whether a peer may invalidate its key.
+    #[must_use]
+    pub fn peer_may_invalidate(&self) -> bool {
+        self.peer_may_invalidate
+    }
+
+    /// The protection domain it belongs to.
+    #[must_use]
+    pub fn pd(&self) -> PdNumber {
+        self.pd
+    }
+
+    /// The part `address .. address + length`, or `None` when it is not wholly inside.
+    #[must_use]
+    pub(super) fn part(&self, address: u64, length: u64) -> Option<Span<'_>> {
+        let offset = address.checked_sub(self.iova)?;
+        let end = offset.checked_add(length)?;
+        if end > self.length {
+            return None;
+        }
+        // `length` fits usize: the region itself does.
+        let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+        // SAFETY: `offset` is inside the region, whose memory `owned` or the promise of `raw` keeps alive.
+        Some(Span::new(unsafe { self.start.add(offset) }, length))
+    }
+}
+
+/// Bytes that were checked to be inside a region; reached only by copying.
+#[derive(Debug)]
+pub struct Span<'region> {
+    start: NonNull<u8>,
+    length: usize,
+    region: PhantomData<&'region Region>,
+}
+
+impl<'region> Span<'region> {
+    fn new(start: NonNull<u8>, length: usize) -> Self {
+        Self { start, length, region: PhantomData }
+    }
+
+    /// A span of no bytes, which needs no region.
+    #[must_use]
+    pub fn empty() -> Span<'region> {
+        Self::new(NonNull::dangling(), 0)
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Writes `bytes` to the start of the span.
+    ///
+    /// # Panics
+    /// When the span is shorter: a bug of the caller, who asked for a span of this very length.
+    pub fn copy_in(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.length, "a copy longer than its span");
+        // SAFETY: the span is valid for `length` bytes, and `bytes`, a reference, cannot overlap memory
+        // to which no reference exists.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) }
+    }
+
+    /// Reads the start of the span into `bytes`.
+    ///
+    /// # Panics
+    /// When the span is shorter: a bug of the caller, who asked for a span of this very length.
+    pub fn copy_out(&self, bytes: &mut [u8]) {
+        assert!(bytes.len() <= self.length, "a copy longer than its span");
+        // SAFETY: as in `copy_in`.
+        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// The eight bytes of the span as an atomic, or `None` when it is not eight aligned bytes.
+    fn atomic(&self) -> Option<&AtomicU64> {
+        let pointer = self.start.as_ptr().cast::<u64>();
+        // SAFETY: eight bytes, aligned, inside the region for as long as the span lives; an atomic may be shared.
+        (self.length == 8 && pointer.is_aligned()).then(|| unsafe { AtomicU64::from_ptr(pointer) })
+    }
+
+    /// Replaces the eight bytes by `swap` when they equal `compare`; returns what was there.
+    /// `None` when the span is not eight aligned bytes.
+    #[must_use]
+    pub fn compare_and_swap(&self, compare: u64, swap: u64) -> Option<u64> {
+        let atomic = self.atomic()?;
+        Some(match atomic.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(before) | Err(before) => before,
+        })
+    }
+
+    /// Adds to the eight bytes; returns what was there. `None` when the span is not eight aligned bytes.
+    #[must_use]
+    pub fn fetch_and_add(&self, add: u64) -> Option<u64> {
+        Some(self.atomic()?.fetch_add(add, Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(length: usize) -> (Arc<Buffer>, Region) {
+        let buffer = Arc::new(Buffer::zeroed(length));
+        let region = Region::owned(Arc::clone(&buffer), 0x1000, Access::LOCAL_WRITE, PdNumber(1));
+        (buffer, region)
+    }
+
+    #[test]
+    fn a_part_lies_wholly_inside_or_is_refused() {
+        let (_buffer, region) = region(100);
+        assert_eq!(region.part(0x1000, 100).map(|span| span.len()), Some(100));
+        assert_eq!(region.part(0x1000 + 100, 0).map(|span| span.len()), Some(0));
+        for (address, length) in [(0xfff, 1), (0x1000, 101), (0x1000 + 100, 1), (u64::MAX, 2), (0x1001, u64::MAX)] {
+            assert!(region.part(address, length).is_none(), "{address:#x}+{length}");
+        }
+    }
+
+    #[test]
+    fn bytes_go_in_and_come_out() {
+        let (buffer, region) = region(16);
+        region.part(0x1004, 4).unwrap().copy_in(b"abcd");
+        let mut out = [0; 6];
+        buffer.span(3, 6).unwrap().copy_out(&mut out);
+        assert_eq!(&out, b"\0abcd\0");
+    }
+
+    #[test]
+    fn atomics_need_eight_aligned_bytes() {
+        let (_buffer, region) = region(32);
+        let cell = region.part(0x1008, 8).unwrap();
+        assert_eq!(cell.fetch_and_add(5), Some(0));
+        assert_eq!(cell.compare_and_swap(4, 9), Some(5));
+        assert_eq!(cell.compare_and_swap(5, 9), Some(5));
+        assert_eq!(cell.fetch_and_add(u64::MAX), Some(9));
+        assert_eq!(cell.fetch_and_add(0), Some(8));
+        assert_eq!(region.part(0x1004, 8).unwrap().fetch_and_add(1), None);
+        assert_eq!(region.part(0x1008, 4).unwrap().fetch_and_add(1), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! What the sending and the receiving half of a queue pair share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Attributes, Capacity, Mtu, QpInit, QpType, State};
+use crate::counters::Counters;
+use crate::event::{AsyncEvent, Event};
+use crate::memory::{PdNumber, Table};
+use crate::queue::{CompletionQueue, Pushed};
+use crate::time::Instant;
+use crate::wire::{Bth, Flow, Opcode, Psn, Qpn};
+use crate::work::Completion;
+
+/// What a machine reaches beyond itself while it handles one input.
+pub(crate) struct Surroundings<'endpoint> {
+    pub(crate) now: Instant,
+    pub(crate) memory: &'endpoint mut Table,
+    pub(crate) events: &'endpoint mut VecDeque<Event>,
+}
+
+/// What an input did to the queue pair as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Outcome {
+    /// It goes on.
+    Alive,
+    /// It must go to the error state and flush; the failed request has its completion already.
+    Failed,
+}
+
+/// Identity, attributes and queues of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) qpn: Qpn,
+    pub(crate) qp_type: QpType,
+    pub(crate) pd: PdNumber,
+    pub(crate) state: State,
+    pub(crate) attributes: Attributes,
+    pub(crate) capacity: Capacity,
+    pub(crate) signal_all: bool,
+    pub(crate) send_cq: Arc<CompletionQueue>,
+    pub(crate) receive_cq: Arc<CompletionQueue>,
+    /// Where packets go, known from RTR on.
+    pub(crate) flow: Option<Flow>,
+    pub(crate) counters: Counters,
+}
+
+impl Common {
+    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+        Self {
+            qpn,
+            qp_type: init.qp_type,
+            pd: init.pd,
+            state: State::Reset,
+            attributes: Attributes::default(),
+            capacity: init.capacity,
+            signal_all: init.signal_all,
+            send_cq: init.send_cq,
+            receive_cq: init.receive_cq,
+            flow: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Payload bytes of a full packet.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.attributes.path_mtu.unwrap_or(Mtu::Mtu256).bytes()
+    }
+
+    /// The header of a packet to the peer; what is special is set by the caller.
+    pub(crate) fn header(&self, opcode: Opcode, psn: Psn) -> Bth {
+        Bth {
+            opcode,
+            solicited: false,
+            migration: false,
+            pad: 0,
+            version: 0,
+            pkey: Self::PKEY,
+            fecn: false,
+            becn: false,
+            destination: self.attributes.destination.unwrap_or_default(),
+            ack_request: false,
+            psn,
+        }
+    }
+
+    /// The only partition key: full member of the default partition.
+    pub(crate) const PKEY: u16 = 0xffff;
+
+    /// Reports the end of a send request.
+    pub(crate) fn complete_send(&self, completion: Completion, events: &mut VecDeque<Event>) {
+        push(&self.send_cq, Completion { qpn: self.qpn, ..completion }, events);
+    }
+
+    /// Reports the end of a receive request.
+    pub(crate) fn complete_receive(&self, completion: Completion, events: &mut VecDeque<Event>) {
+        let source_qpn = self.attributes.destination.unwrap_or_default();
+        push(&self.receive_cq, Completion { qpn: self.qpn, source_qpn, ..completion }, events);
+    }
+}
+
+/// Pushes a completion, and the event that this causes, if any.
+fn push(queue: &CompletionQueue, completion: Completion, events: &mut VecDeque<Event>) {
+    match queue.push(completion) {
+        Pushed::Quiet => {}
+        Pushed::Notify => events.push_back(Event::Completion(queue.number())),
+        Pushed::Overflow => events.push_back(Event::Async(AsyncEvent::CqError(queue.number()))),
+    }
+}

@@ -1,0 +1,279 @@
+//! A queue pair: its state, and the machines behind it.
+
+use core::net::IpAddr;
+
+use super::common::{Common, Outcome, Surroundings};
+use super::rc::{Requester, Responder};
+use super::{AddressVector, Attributes, QpInfo, QpInit, State};
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::queue::ReceiveQueue;
+use crate::time::Instant;
+use crate::wire::{Flow, Packet, Qpn, Transport};
+use crate::work::{Completion, CompletionKind, ReceiveRequest, SendRequest, Status};
+
+/// A reliable-connected queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    common: Common,
+    requester: Requester,
+    responder: Responder,
+}
+
+impl QueuePair {
+    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+        let common = Common::new(qpn, init);
+        let requester = Requester::new(&common.attributes, common.mtu());
+        let responder = Responder::new(&common.attributes, receive_queue(&common));
+        Self { common, requester, responder }
+    }
+
+    pub(crate) fn info(&self) -> QpInfo {
+        QpInfo {
+            state: self.common.state,
+            attributes: self.common.attributes,
+            capacity: self.common.capacity,
+            signal_all: self.common.signal_all,
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.common.counters
+    }
+
+    /// Where packets go, from RTR on.
+    pub(crate) fn flow(&self) -> Option<Flow> {
+        self.common.flow
+    }
+
+    /// The cost of what was sent and is not acknowledged.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.requester.in_flight()
+    }
+
+    /// The cost of what was acknowledged so far.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.requester.acknowledged()
+    }
+
+    /// Whether a loss was seen since the last call.
+    pub(crate) fn take_loss(&mut self) -> bool {
+        self.requester.take_loss()
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.requester.next_timeout()
+    }
+
+    /// Whether a packet waits to be sent, when `window` may still be sent to the peer.
+    pub(crate) fn wants_transmit(&self, window: u64) -> bool {
+        self.responder.wants_transmit() || self.requester.wants_transmit(&self.common, window)
+    }
+
+    /// Whether only a window of this size holds the next packet back.
+    pub(crate) fn is_held_by_window(&self, window: u64) -> bool {
+        self.requester.is_held_by_window(&self.common, window)
+    }
+
+    /// Changes state and attributes, all or nothing. `source` is the address of the GID index in
+    /// `attributes.address`, when that is given.
+    pub(crate) fn modify(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        attributes: &Attributes,
+        source: Option<IpAddr>,
+    ) -> Result<()> {
+        let from = self.common.state;
+        let to = attributes.check(self.common.qp_type, from)?;
+        if let Some(address) = attributes.address {
+            let source = source.ok_or_else(|| Error::invalid("sgid_index", "no such GID"))?;
+            self.common.flow = Some(flow(self.common.qpn, &address, source)?);
+        }
+        merge(&mut self.common.attributes, attributes);
+        self.common.state = to;
+        match (from, to) {
+            (_, State::Reset) => self.reset(),
+            (State::Error, State::Error) => {}
+            (_, State::Error) => self.fail(around, false),
+            (State::Init, State::ReadyToReceive) => {
+                self.responder.connect(&self.common.attributes);
+            }
+            (State::ReadyToReceive, State::ReadyToSend) => {
+                self.requester = Requester::new(&self.common.attributes, self.common.mtu());
+            }
+            (State::ReadyToSend, State::SendQueueDrained) => {
+                self.requester.drain();
+            }
+            (_, State::ReadyToSend | State::SendQueueDrained) => self.requester.configure(&self.common.attributes),
+            _ => {}
+        }
+        self.conclude(around, Outcome::Alive);
+        Ok(())
+    }
+
+    /// Forgets everything: requests vanish without a completion (IBTA 10.3.1.1).
+    fn reset(&mut self) {
+        self.common.attributes = Attributes::default();
+        self.common.flow = None;
+        self.requester = Requester::new(&self.common.attributes, self.common.mtu());
+        self.responder = Responder::new(&self.common.attributes, receive_queue(&self.common));
+    }
+
+    /// Goes to the error state and flushes everything posted. Answers that are owed still go out when
+    /// `keep_replies`: the NAK that ends the connection is one of them.
+    fn fail(&mut self, around: &mut Surroundings<'_>, keep_replies: bool) {
+        self.common.state = State::Error;
+        self.requester.flush(&self.common, around.events);
+        self.responder.flush(&self.common, around);
+        if !keep_replies {
+            self.responder.forget_replies();
+        }
+    }
+
+    pub(crate) fn post_send(&mut self, around: &mut Surroundings<'_>, request: SendRequest) -> Result<()> {
+        match self.common.state {
+            State::ReadyToSend | State::SendQueueDrained => self.requester.post(&self.common, request),
+            State::Error | State::SendQueueError => {
+                let (id, status) = (request.id, Status::FlushError);
+                let kind = CompletionKind::from(&request.operation);
+                self.common.complete_send(Completion { id, status, kind, ..Completion::default() }, around.events);
+                Ok(())
+            }
+            state => Err(Error::invalid("qp", format!("in state {state:?}; requests can be sent from RTS on"))),
+        }
+    }
+
+    pub(crate) fn post_receive(&mut self, around: &mut Surroundings<'_>, request: ReceiveRequest) -> Result<()> {
+        match self.common.state {
+            State::Reset => Err(Error::invalid("qp", "in state Reset; receives can be posted from INIT on")),
+            State::Error => {
+                let (id, status, kind) = (request.id, Status::FlushError, CompletionKind::Receive);
+                self.common.complete_receive(Completion { id, status, kind, ..Completion::default() }, around.events);
+                Ok(())
+            }
+            _ => self.responder.post(request),
+        }
+    }
+
+    /// Whether a packet from `source` to `destination` is one of this connection's; counts why it is not.
+    fn accepts(&self, packet: &Packet<'_>, source: IpAddr, destination: IpAddr, dropped: &mut Counters) -> bool {
+        if packet.info.transport != Transport::Rc {
+            dropped.wrong_transport += 1;
+        } else if !self.common.state.receives() {
+            dropped.no_queue_pair += 1;
+        } else if self.common.flow.is_none_or(|flow| flow.source != destination || flow.destination != source) {
+            dropped.wrong_address += 1;
+        } else if packet.bth.pkey & 0x7fff != Common::PKEY & 0x7fff {
+            dropped.bad_pkey += 1;
+        } else {
+            return true;
+        }
+        false
+    }
+
+    /// Takes a packet that carries this queue pair's number. What is not the connection's is counted in `dropped`.
+    pub(crate) fn on_packet(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        packet: &Packet<'_>,
+        source: IpAddr,
+        destination: IpAddr,
+        dropped: &mut Counters,
+    ) {
+        if !self.accepts(packet, source, destination, dropped) {
+            return;
+        }
+        self.responder.note_arrival(&self.common, around);
+        self.common.counters.rcvd_pkts += 1;
+        let outcome = if packet.info.kind.is_request() {
+            self.responder.on_request(&mut self.common, around, packet)
+        } else if self.common.state.awaits_answers() {
+            self.requester.on_response(&mut self.common, around, packet)
+        } else {
+            self.common.counters.stale_responses += 1;
+            Outcome::Alive
+        };
+        self.conclude(around, outcome);
+    }
+
+    pub(crate) fn on_timeout(&mut self, around: &mut Surroundings<'_>) {
+        let outcome = self.requester.on_timeout(&mut self.common, around);
+        self.conclude(around, outcome);
+    }
+
+    /// The next packet, written to `room`; its length without the ICRC.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        window: u64,
+        room: &mut [u8],
+    ) -> Option<usize> {
+        if let Some((length, outcome)) = self.responder.poll_transmit(&mut self.common, around, room) {
+            self.conclude(around, outcome);
+            return Some(length);
+        }
+        let length = self.requester.poll_transmit(&mut self.common, around, window, room);
+        if length.is_none() {
+            self.conclude(around, Outcome::Alive);
+        }
+        length
+    }
+
+    /// Follows up on an input.
+    fn conclude(&mut self, around: &mut Surroundings<'_>, outcome: Outcome) {
+        let outcome = match outcome {
+            Outcome::Alive => self.requester.settle(&mut self.common, around),
+            failed @ Outcome::Failed => failed,
+        };
+        if outcome == Outcome::Failed {
+            self.fail(around, true);
+        }
+    }
+}
+
+/// An empty receive queue of the size that was asked for.
+fn receive_queue(common: &Common) -> ReceiveQueue {
+    ReceiveQueue::new(common.capacity.max_receive_wr as usize, common.capacity.max_receive_sge as usize)
+}
+
+/// Where the packets of a connection go. The UDP source port is one for each queue pair, for path entropy.
+fn flow(qpn: Qpn, address: &AddressVector, source: IpAddr) -> Result<Flow> {
+    if source.is_ipv4() != address.destination.is_ipv4() {
+        let reason = format!("{} and {source} are of different address families", address.destination);
+        return Err(Error::invalid("dgid", reason));
+    }
+    if address.destination.is_unspecified() || address.destination.is_multicast() {
+        return Err(Error::invalid("dgid", format!("{} is not the address of a peer", address.destination)));
+    }
+    // Fibonacci hashing: neighbouring numbers spread over the ports 0xc000 to 0xffff.
+    let hash = (qpn.value().wrapping_mul(0x9e37_79b9) >> 18) as u16;
+    Ok(Flow {
+        source,
+        destination: address.destination,
+        source_port: 0xc000 | hash & 0x3fff,
+        traffic_class: address.traffic_class,
+        hop_limit: if address.hop_limit == 0 { 64 } else { address.hop_limit },
+    })
+}
+
+/// Overwrites those attributes that are given.
+fn merge(known: &mut Attributes, given: &Attributes) {
+    let old = *known;
+    *known = Attributes {
+        state: None,
+        access: given.access.or(old.access),
+        pkey_index: given.pkey_index.or(old.pkey_index),
+        port: given.port.or(old.port),
+        address: given.address.or(old.address),
+        path_mtu: given.path_mtu.or(old.path_mtu),
+        destination: given.destination.or(old.destination),
+        receive_psn: given.receive_psn.or(old.receive_psn),
+        send_psn: given.send_psn.or(old.send_psn),
+        timeout: given.timeout.or(old.timeout),
+        retry_count: given.retry_count.or(old.retry_count),
+        rnr_retry: given.rnr_retry.or(old.rnr_retry),
+        min_rnr_timer: given.min_rnr_timer.or(old.min_rnr_timer),
+        max_rd_atomic: given.max_rd_atomic.or(old.max_rd_atomic),
+        max_dest_rd_atomic: given.max_dest_rd_atomic.or(old.max_dest_rd_atomic),
+    };
+}

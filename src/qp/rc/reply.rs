@@ -1,0 +1,191 @@
+//! What a responder owes the peer, in order, and the packets that pay it.
+
+use std::collections::VecDeque;
+
+use crate::memory::{Access, Table};
+use crate::qp::common::Common;
+use crate::qp::segment;
+use crate::wire::{Aeth, Extensions, NakCode, Opcode, Position, Psn, Syndrome, emit_headers, pad_of};
+
+/// One thing owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// An acknowledge of everything up to a PSN, or a NAK of that PSN.
+    Acknowledge { psn: Psn, syndrome: Syndrome },
+    /// What is left of a READ's answer.
+    Read(ReadReply),
+    /// An ATOMIC's answer.
+    Atomic { psn: Psn, original: u64, msn: u32 },
+}
+
+/// What is left of a READ's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReadReply {
+    /// The PSN of the next packet.
+    pub(super) psn: Psn,
+    /// The PSN of the last packet.
+    pub(super) last: Psn,
+    pub(super) address: u64,
+    pub(super) rkey: u32,
+    /// Bytes left.
+    pub(super) remaining: u32,
+    /// Whether the next packet is the first of this answer.
+    pub(super) is_first: bool,
+    pub(super) msn: u32,
+}
+
+impl Reply {
+    fn psn(&self) -> Psn {
+        match self {
+            Self::Acknowledge { psn, .. } | Self::Atomic { psn, .. } => *psn,
+            Self::Read(read) => read.psn,
+        }
+    }
+
+    /// The last PSN that it answers.
+    fn last(&self) -> Psn {
+        match self {
+            Self::Read(read) => read.last,
+            other => other.psn(),
+        }
+    }
+}
+
+/// What a reply packet turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// A packet of this length.
+    Packet(usize),
+    /// A packet of this length, a NAK that ends the connection: memory that a READ was granted is gone.
+    Fatal(usize),
+}
+
+/// Replies in the order of their PSNs. Bounded: one for each READ or ATOMIC that may be outstanding, and one acknowledge.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    queue: VecDeque<Reply>,
+}
+
+impl Replies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+    }
+
+    /// How many READs and ATOMICs wait for their answer.
+    pub(super) fn fetches(&self) -> usize {
+        self.queue.iter().filter(|reply| !matches!(reply, Reply::Acknowledge { .. })).count()
+    }
+
+    /// Owes an acknowledge or a NAK. True when that saves a packet: of two in a row, only the one with the later PSN
+    /// says anything, since each acknowledges all before it.
+    pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) -> bool {
+        let reply = Reply::Acknowledge { psn, syndrome };
+        match self.queue.back_mut() {
+            Some(last @ Reply::Acknowledge { .. }) => {
+                if !psn.is_before(last.psn()) {
+                    *last = reply;
+                }
+                true
+            }
+            _ => {
+                self.queue.push_back(reply);
+                false
+            }
+        }
+    }
+
+    /// Owes the answer of a request that was just executed.
+    pub(super) fn push(&mut self, reply: Reply) {
+        self.queue.push_back(reply);
+    }
+
+    /// Owes an answer again: in its place by PSN, and instead of the rest of the same answer.
+    pub(super) fn repeat(&mut self, reply: Reply) {
+        let (from, to) = (reply.psn(), reply.last());
+        self.queue.retain(|other| {
+            let is_same = !other.last().is_before(from) && !to.is_before(other.psn());
+            !is_same || matches!(other, Reply::Acknowledge { .. })
+        });
+        let place = self.queue.iter().position(|other| from.is_before(other.psn())).unwrap_or(self.queue.len());
+        self.queue.insert(place, reply);
+    }
+
+    /// Writes the next packet to `room`.
+    pub(super) fn poll_transmit(&mut self, common: &Common, memory: &Table, msn: u32, room: &mut [u8]) -> Option<Sent> {
+        match *self.queue.front()? {
+            Reply::Acknowledge { psn, syndrome } => {
+                self.queue.pop_front();
+                emit_acknowledge(common, psn, syndrome, msn, room).map(Sent::Packet)
+            }
+            Reply::Atomic { psn, original, msn } => {
+                self.queue.pop_front();
+                let aeth = Some(Aeth { syndrome: ACK, msn });
+                let extensions = Extensions { aeth, atomic_ack: Some(original), ..Extensions::default() };
+                let bth = common.header(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
+                emit_headers(&bth, &extensions, room).map(Sent::Packet)
+            }
+            Reply::Read(read) => self.read_response(common, memory, read, room),
+        }
+    }
+
+    /// The next packet of the READ answer in front.
+    fn read_response(&mut self, common: &Common, memory: &Table, read: ReadReply, room: &mut [u8]) -> Option<Sent> {
+        let length = read.remaining.min(common.mtu());
+        let span = if length == 0 {
+            None
+        } else {
+            match memory.resolve(read.rkey, common.pd, read.address, u64::from(length), Access::REMOTE_READ) {
+                Ok(span) => Some(span),
+                Err(_) => {
+                    self.queue.clear();
+                    let refused = Syndrome::Nak(NakCode::RemoteAccess);
+                    return emit_acknowledge(common, read.psn, refused, read.msn, room).map(Sent::Fatal);
+                }
+            }
+        };
+        let is_last = read.psn == read.last;
+        let position = match (read.is_first, is_last) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, true) => Position::Last,
+            (false, false) => Position::Middle,
+        };
+        let carried = length as usize;
+        let mut bth = common.header(segment::response_opcode(position), read.psn);
+        bth.pad = pad_of(carried);
+        let aeth = Some(Aeth { syndrome: ACK, msn: read.msn });
+        let header = emit_headers(&bth, &Extensions { aeth, ..Extensions::default() }, room)?;
+        let end = header + carried;
+        if let Some(span) = span {
+            span.copy_out(room.get_mut(header..end)?);
+        }
+        let total = end + usize::from(bth.pad);
+        room.get_mut(end..total)?.fill(0);
+        if is_last {
+            self.queue.pop_front();
+        } else {
+            self.queue[0] = Reply::Read(ReadReply {
+                psn: read.psn.plus(1),
+                address: read.address.wrapping_add(u64::from(length)),
+                remaining: read.remaining - length,
+                is_first: false,
+                ..read
+            });
+        }
+        Some(Sent::Packet(total))
+    }
+}
+
+/// An acknowledge without end-to-end credits, as the kernel's rxe sends it.
+pub(super) const ACK: Syndrome = Syndrome::Ack { credits: Syndrome::NO_CREDITS };
+
+/// Writes an acknowledge packet.
+fn emit_acknowledge(common: &Common, psn: Psn, syndrome: Syndrome, msn: u32, room: &mut [u8]) -> Option<usize> {
+    let bth = common.header(Opcode::RC_ACKNOWLEDGE, psn);
+    let aeth = Some(Aeth { syndrome, msn });
+    emit_headers(&bth, &Extensions { aeth, ..Extensions::default() }, room)
+}
