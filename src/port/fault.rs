@@ -245,21 +245,22 @@ impl<H> Direction<H> {
 struct Head {
     source: IpAddr,
     destination: IpAddr,
+    source_port: u16,
     traffic_class: u8,
     hop_limit: u8,
 }
 
 impl Head {
     const fn of(arrival: &Arrival<'_>) -> Self {
-        let &Arrival { source, destination, traffic_class, hop_limit, .. } = arrival;
-        Self { source, destination, traffic_class, hop_limit }
+        let &Arrival { source, destination, source_port, traffic_class, hop_limit, .. } = arrival;
+        Self { source, destination, source_port, traffic_class, hop_limit }
     }
 }
 
 impl Held<Head> {
     fn arrival(&self) -> Arrival<'_> {
-        let Head { source, destination, traffic_class, hop_limit } = self.head;
-        Arrival { source, destination, traffic_class, hop_limit, datagram: &self.bytes }
+        let Head { source, destination, source_port, traffic_class, hop_limit } = self.head;
+        Arrival { source, destination, source_port, traffic_class, hop_limit, datagram: &self.bytes }
     }
 }
 

@@ -106,11 +106,10 @@ impl<P: Port, W: Write + Send> Port for Capture<P, W> {
     fn receive(&mut self, sink: &mut dyn FnMut(Arrival<'_>)) -> io::Result<usize> {
         let recorder = &mut self.recorder;
         let taken = self.port.receive(&mut |arrival| {
-            // The source port is not part of an arrival; 0 says so.
             let flow = Flow {
                 source: arrival.source,
                 destination: arrival.destination,
-                source_port: 0,
+                source_port: arrival.source_port,
                 traffic_class: arrival.traffic_class,
                 hop_limit: arrival.hop_limit,
             };
@@ -197,5 +196,80 @@ fn plain(error: PcapError) -> io::Error {
     match error {
         PcapError::IoError(error) => error,
         error => io::Error::other(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pcap_file::pcap::PcapReader;
+
+    use super::*;
+    use crate::port::tests::{commit, datagram, flow, ip};
+    use crate::port::{Network, SimConfig};
+    use crate::time::Instant;
+
+    /// What two ports of a network send each other, recorded at the first and read back.
+    #[test]
+    fn a_record_is_what_was_on_the_wire() {
+        let network = Network::new(0, SimConfig::default());
+        let addresses = [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]];
+        for [a, b] in addresses {
+            let mut seconds = 0;
+            let clock = move || {
+                seconds += 1;
+                Duration::new(seconds, 123_456_789)
+            };
+            let mut near = Capture::new(network.port(ip(a)), Vec::new(), clock).expect("a header");
+            let mut far = network.port(ip(b));
+            let out = Flow { traffic_class: 0x6a, hop_limit: 3, ..flow(a, b, 0xc123) };
+            let back = flow(b, a, 0xd456);
+            for i in 0..3 {
+                commit(&mut near, &out, &datagram(i, 64));
+                commit(&mut far, &back, &datagram(100 + i, 4096));
+            }
+            near.flush().expect("flush");
+            far.flush().expect("flush");
+            network.advance(Instant::ZERO);
+            assert_eq!(near.receive(&mut |_| ()).expect("receive"), 3);
+            assert_eq!((near.counters().sent, near.counters().received), (3, 3));
+
+            let (_, file) = near.into_inner();
+            let mut reader = PcapReader::new(file.as_slice()).expect("a pcap file");
+            assert_eq!(reader.header().datalink, DataLink::RAW);
+            for i in 0..6u32 {
+                let record = reader.next_packet().expect("a record").expect("a record");
+                assert_eq!(record.timestamp, Duration::new(u64::from(i) + 1, 123_456_789));
+                let frame = Frame::parse_ip(&record.data).expect("an IP packet");
+                assert!(frame.is_intact());
+                let (flow, bytes) = if i < 3 { (out, datagram(i, 64)) } else { (back, datagram(97 + i, 4096)) };
+                assert_eq!(frame.datagram, bytes);
+                assert_eq!((frame.ip.source(), frame.ip.destination()), (flow.source, flow.destination));
+                assert_eq!((frame.ip.traffic_class(), frame.ip.hop_limit()), (flow.traffic_class, flow.hop_limit));
+                assert_eq!((frame.udp.source_port, frame.udp.destination_port), (flow.source_port, UDP_PORT));
+                if let Ip::V4(ip) = frame.ip {
+                    assert_eq!(ip.checksum, ip.computed_checksum());
+                }
+            }
+            assert!(reader.next_packet().is_none());
+        }
+    }
+
+    /// A writer that is full says so at the next flush, once, and the datagrams go all the same.
+    #[test]
+    fn a_failing_writer_is_told() {
+        let network = Network::new(0, SimConfig::default());
+        let room = &mut [0u8; 40][..];
+        let mut port = Capture::new(network.port(ip("10.0.0.1")), room, || Duration::ZERO).expect("a header");
+        commit(&mut port, &flow("10.0.0.1", "10.0.0.2", 0xc000), &datagram(0, 64));
+        assert!(port.flush().is_err());
+        assert!(port.flush().is_ok());
+        assert_eq!(port.counters().sent, 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_named() {
+        let port = Network::new(0, SimConfig::default()).port(ip("10.0.0.1"));
+        let error = Capture::create(port, Path::new("/nonesuch/x.pcap")).expect_err("no such directory");
+        assert!(error.to_string().contains("/nonesuch/x.pcap"), "{error}");
     }
 }

@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, setns};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Port;
 
@@ -18,13 +19,7 @@ pub(super) fn ip(text: &str) -> IpAddr {
 }
 
 pub(super) fn flow(source: &str, destination: &str, source_port: u16) -> Flow {
-    Flow {
-        source: ip(source),
-        destination: ip(destination),
-        source_port,
-        traffic_class: 0,
-        hop_limit: 64,
-    }
+    Flow { source: ip(source), destination: ip(destination), source_port, traffic_class: 0, hop_limit: 64 }
 }
 
 /// A datagram of `length` bytes with a BTH in front, whose PSN is `seed`, and bytes that differ with it.
@@ -42,9 +37,7 @@ pub(super) fn datagram(seed: u32, length: usize) -> Vec<u8> {
         ack_request: false,
         psn: Psn::new(seed),
     };
-    let mut bytes: Vec<u8> = (0..length)
-        .map(|i| (i as u8).wrapping_mul(31) ^ seed as u8)
-        .collect();
+    let mut bytes: Vec<u8> = (0..length).map(|i| (i as u8).wrapping_mul(31) ^ seed as u8).collect();
     if let Some(head) = bytes.first_chunk_mut() {
         bth.emit(head);
     }
@@ -72,11 +65,7 @@ pub(super) fn receive(port: &mut dyn Port, count: usize) -> Vec<Owned> {
     let mut taken = 0;
     let deadline = Instant::now() + Duration::from_secs(5);
     while taken < count {
-        assert!(
-            Instant::now() < deadline,
-            "{taken} of {count} datagrams came: {:?}",
-            port.counters()
-        );
+        assert!(Instant::now() < deadline, "{taken} of {count} datagrams came: {:?}", port.counters());
         super::wait(&port.descriptors(), &[], Some(Duration::from_millis(100))).expect("poll");
         let mut sink = |arrival: Arrival<'_>| {
             arrivals.push(Owned {
@@ -89,19 +78,12 @@ pub(super) fn receive(port: &mut dyn Port, count: usize) -> Vec<Owned> {
         };
         taken += port.receive(&mut sink).expect("receive");
     }
-    assert_eq!(
-        port.receive(&mut |_| ()).expect("receive"),
-        0,
-        "more came than {count}"
-    );
+    assert_eq!(port.receive(&mut |_| ()).expect("receive"), 0, "more came than {count}");
     arrivals
 }
 
 pub(super) fn datagrams(arrivals: &[Owned]) -> Vec<Vec<u8>> {
-    arrivals
-        .iter()
-        .map(|arrival| arrival.datagram.clone())
-        .collect()
+    arrivals.iter().map(|arrival| arrival.datagram.clone()).collect()
 }
 
 /// Flushes until nothing is left behind, which neighbour discovery may take some time for.
@@ -109,17 +91,8 @@ pub(super) fn flush(port: &mut dyn Port) {
     let deadline = Instant::now() + Duration::from_secs(5);
     port.flush().expect("flush");
     while port.backlog() {
-        assert!(
-            Instant::now() < deadline,
-            "still a backlog: {:?}",
-            port.counters()
-        );
-        super::wait(
-            &port.descriptors(),
-            &port.backlog_descriptors(),
-            Some(Duration::from_millis(100)),
-        )
-        .expect("poll");
+        assert!(Instant::now() < deadline, "still a backlog: {:?}", port.counters());
+        super::wait(&port.descriptors(), &port.backlog_descriptors(), Some(Duration::from_millis(100))).expect("poll");
         port.flush().expect("flush");
     }
 }
@@ -132,22 +105,13 @@ impl Namespaces {
     /// `None`, and a word on the terminal, when this process may not make them. Where `UROCE_TEST_NO_SKIP` is set, that fails.
     pub(super) fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let unique = format!(
-            "{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
+        let unique = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let names = ["a", "b"].map(|side| format!("uroce-{unique}{side}"));
         if let Err(why) = ip_command(&format!("netns add {}", names[0])) {
-            assert!(
-                std::env::var_os("UROCE_TEST_NO_SKIP").is_none(),
-                "no network namespace: {why}"
-            );
+            assert!(std::env::var_os("UROCE_TEST_NO_SKIP").is_none(), "no network namespace: {why}");
             // Not eprintln, which the test harness would keep to itself.
             let skipped = format!("SKIPPED: a test needs root for its network namespaces: {why}\n");
-            std::io::stderr()
-                .write_all(skipped.as_bytes())
-                .expect("stderr");
+            std::io::stderr().write_all(skipped.as_bytes()).expect("stderr");
             return None;
         }
         let namespaces = Self(names);
@@ -165,16 +129,14 @@ impl Namespaces {
                 format!("-n {name} link set veth0 up"),
             ]);
         }
-        commands
-            .iter()
-            .for_each(|command| ip_command(command).expect(command));
+        commands.iter().for_each(|command| ip_command(command).expect(command));
         Some(namespaces)
     }
 
     /// Puts this thread into the first (0) or second (1) namespace: sockets opened from now on belong there.
     pub(super) fn enter(&self, side: usize) {
         let file = File::open(format!("/run/netns/{}", self.0[side])).expect("a namespace");
-        setns(file, CloneFlags::CLONE_NEWNET).expect("setns");
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("setns");
     }
 
     /// Runs `ip` in a namespace.
@@ -197,14 +159,7 @@ impl Drop for Namespaces {
 }
 
 fn ip_command(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip")
-        .args(arguments.split(' '))
-        .output()
-        .map_err(|error| format!("ip: {error}"))?;
+    let output = Command::new("ip").args(arguments.split(' ')).output().map_err(|error| format!("ip: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(format!("ip {arguments}: {}", said.trim()))
-    }
+    if output.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {}", said.trim())) }
 }

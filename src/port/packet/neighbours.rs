@@ -5,12 +5,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
-};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
-};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::port::netlink::Netlink;
@@ -126,9 +122,7 @@ impl Neighbours {
 
     /// Whether it is known where that hop is, so that only room can be lacking.
     pub(super) fn is_known(&self, index: HopIndex) -> bool {
-        self.hops
-            .get(index)
-            .is_some_and(|hop| matches!(hop.state, State::Known(_)))
+        self.hops.get(index).is_some_and(|hop| matches!(hop.state, State::Known(_)))
     }
 
     /// Takes in what changed in the kernel's tables.
@@ -136,17 +130,13 @@ impl Neighbours {
         // When notifications were lost, nothing that was known is sure.
         let Ok(changes) = self.changes.notifications() else {
             self.by_destination.clear();
-            self.hops
-                .iter_mut()
-                .for_each(|hop| hop.state = State::Unknown);
+            self.hops.iter_mut().for_each(|hop| hop.state = State::Unknown);
             return;
         };
         for change in changes {
             match change {
                 RouteNetlinkMessage::NewNeighbour(message) => self.note(&message),
-                RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => {
-                    self.by_destination.clear()
-                }
+                RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => self.by_destination.clear(),
                 _ => {}
             }
         }
@@ -170,23 +160,12 @@ impl Neighbours {
         if message.header.ifindex != self.interface {
             return;
         }
-        let address = message
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
-                    Some(IpAddr::V4(*address))
-                }
-                NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
-                    Some(IpAddr::V6(*address))
-                }
-                _ => None,
-            });
-        if let Some(hop) = self
-            .hops
-            .iter_mut()
-            .find(|hop| Some(hop.address) == address)
-        {
+        let address = message.attributes.iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::V4(*address)),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
+            _ => None,
+        });
+        if let Some(hop) = self.hops.iter_mut().find(|hop| Some(hop.address) == address) {
             match state(message) {
                 // Not yet an answer to what is waited for, nor a reason to doubt what is known.
                 State::Unknown => {}
@@ -210,13 +189,7 @@ impl Neighbours {
         let known = self.hops.iter().position(|hop| hop.address == address);
         let index = known.or_else(|| {
             let room = self.hops.len() < REMEMBERED;
-            room.then(|| {
-                self.hops.push(Hop {
-                    address,
-                    source,
-                    state,
-                })
-            })?;
+            room.then(|| self.hops.push(Hop { address, source, state }))?;
             Some(self.hops.len() - 1)
         })?;
         self.by_destination.insert(destination, index);
@@ -233,36 +206,25 @@ impl Neighbours {
         };
         question.header.address_family = family;
         question.header.destination_prefix_length = length;
-        question.attributes = vec![
-            RouteAttribute::Destination(address),
-            RouteAttribute::Oif(self.interface),
-        ];
-        let answers = self
-            .questions
-            .ask(RouteNetlinkMessage::GetRoute(question), false)
-            .ok()?;
+        question.attributes = vec![RouteAttribute::Destination(address), RouteAttribute::Oif(self.interface)];
+        let answers = self.questions.ask(RouteNetlinkMessage::GetRoute(question), false).ok()?;
         let route = answers.into_iter().find_map(|answer| match answer {
             RouteNetlinkMessage::NewRoute(route) => Some(route),
             _ => None,
         })?;
         // A route to an address of this host leads back through loopback, not out here.
-        if route.header.kind != RouteType::Unicast
-            || !route
-                .attributes
-                .contains(&RouteAttribute::Oif(self.interface))
-        {
+        if route.header.kind != RouteType::Unicast || !route.attributes.contains(&RouteAttribute::Oif(self.interface)) {
             return None;
         }
-        let gateway = route
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                RouteAttribute::Gateway(RouteAddress::Inet(address))
-                | RouteAttribute::Via(RouteVia::Inet(address)) => Some(IpAddr::V4(*address)),
-                RouteAttribute::Gateway(RouteAddress::Inet6(address))
-                | RouteAttribute::Via(RouteVia::Inet6(address)) => Some(IpAddr::V6(*address)),
-                _ => None,
-            });
+        let gateway = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Gateway(RouteAddress::Inet(address)) | RouteAttribute::Via(RouteVia::Inet(address)) => {
+                Some(IpAddr::V4(*address))
+            }
+            RouteAttribute::Gateway(RouteAddress::Inet6(address)) | RouteAttribute::Via(RouteVia::Inet6(address)) => {
+                Some(IpAddr::V6(*address))
+            }
+            _ => None,
+        });
         Some(gateway.unwrap_or(destination))
     }
 }
@@ -278,12 +240,10 @@ fn ask(questions: &mut Netlink, address: IpAddr, interface: u32) -> io::Result<S
     question.header.ifindex = interface;
     question.attributes = vec![NeighbourAttribute::Destination(address)];
     match questions.ask(RouteNetlinkMessage::GetNeighbour(question), false) {
-        Ok(answers) => Ok(answers
-            .iter()
-            .fold(State::Unknown, |before, answer| match answer {
-                RouteNetlinkMessage::NewNeighbour(message) => state(message),
-                _ => before,
-            })),
+        Ok(answers) => Ok(answers.iter().fold(State::Unknown, |before, answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(message) => state(message),
+            _ => before,
+        })),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(State::Unknown),
         Err(error) => Err(error),
     }
@@ -292,13 +252,10 @@ fn ask(questions: &mut Netlink, address: IpAddr, interface: u32) -> io::Result<S
 /// What a message of the neighbour table says. An entry that has become stale is still good: the kernel overwrites it as soon as
 /// it hears of another address.
 fn state(message: &NeighbourMessage) -> State {
-    let mac = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            NeighbourAttribute::LinkLayerAddress(bytes) => Mac::try_from(bytes.as_slice()).ok(),
-            _ => None,
-        });
+    let mac = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => Mac::try_from(bytes.as_slice()).ok(),
+        _ => None,
+    });
     match (message.header.state, mac) {
         (NeighbourState::Failed, _) => State::Failed,
         (
@@ -318,9 +275,7 @@ fn state(message: &NeighbourMessage) -> State {
 /// (`NTF_USE`) would take CAP_NET_ADMIN.
 fn provoke(hop: &Hop, interface: u32) -> io::Result<()> {
     let scope = |address: IpAddr, port| match address {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            SocketAddrV6::new(v6, port, 0, interface).into()
-        }
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => SocketAddrV6::new(v6, port, 0, interface).into(),
         _ => SocketAddr::new(address, port),
     };
     let socket = UdpSocket::bind(scope(hop.source, 0))?;
@@ -329,12 +284,7 @@ fn provoke(hop: &Hop, interface: u32) -> io::Result<()> {
         IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_UNICAST_IF),
         IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_IF),
     };
-    sys::set_option(
-        socket.as_fd(),
-        level,
-        option,
-        interface.to_be().cast_signed(),
-    )?;
+    sys::set_option(socket.as_fd(), level, option, interface.to_be().cast_signed())?;
     socket.send_to(&[], scope(hop.address, DISCARD)).map(drop)
 }
 
