@@ -2,7 +2,7 @@
 //!
 //! Three callers run the engine, and whoever comes first does the work. A program that posts transmits in its own thread.
 //! A program that polls an empty completion queue receives, answers and transmits in its own thread, if nobody else is
-//! at it; so does one that [sleeps](Driver::sleep) on a completion channel. A [progress thread](thread) does so for all others,
+//! at it; so does one that [sleeps](Driver::sleep) on a completion channel. A progress thread does so for all others,
 //! passive targets above all, and stands back for the rest.
 
 mod engine;
