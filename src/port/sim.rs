@@ -244,11 +244,7 @@ impl Port for SimPort {
     }
 
     fn commit(&mut self, flow: &Flow, length: usize) {
-        assert!(
-            length + ICRC_LEN <= self.room.len(),
-            "commit of {length} bytes into a room of {}",
-            self.room.len()
-        );
+        assert!(length + ICRC_LEN <= self.room.len(), "commit of {length} bytes into a room of {}", self.room.len());
         let bytes = self.room.get(..length).unwrap_or_default().to_vec();
         self.committed.push(SimDatagram { flow: *flow, bytes });
     }
@@ -261,9 +257,7 @@ impl Port for SimPort {
         let mut wires = self.network.wires();
         for datagram in self.committed.drain(..) {
             let flow = datagram.flow;
-            if !self.addresses.contains(&flow.source)
-                || flow.source.is_ipv4() != flow.destination.is_ipv4()
-            {
+            if !self.addresses.contains(&flow.source) || flow.source.is_ipv4() != flow.destination.is_ipv4() {
                 self.counters.send_errors += 1;
                 continue;
             }
@@ -285,16 +279,9 @@ impl Port for SimPort {
         self.counters.receive_calls += u64::from(!arrived.is_empty());
         for frame in &arrived {
             let flow = &frame.flow;
-            let headers = seal::Headers {
-                source: flow.source,
-                destination: address,
-                source_port: flow.source_port,
-            };
+            let headers = seal::Headers { source: flow.source, destination: address, source_port: flow.source_port };
             let opened = if trusting {
-                Ok(frame
-                    .bytes
-                    .split_last_chunk::<ICRC_LEN>()
-                    .map_or(&[][..], |(datagram, _)| datagram))
+                Ok(frame.bytes.split_last_chunk::<ICRC_LEN>().map_or(&[][..], |(datagram, _)| datagram))
             } else {
                 seal::open(&headers, 0, &frame.bytes).map(|(datagram, _)| datagram)
             };
@@ -305,6 +292,7 @@ impl Port for SimPort {
                     sink(Arrival {
                         source: flow.source,
                         destination: address,
+                        source_port: flow.source_port,
                         traffic_class: flow.traffic_class,
                         hop_limit: flow.hop_limit,
                         datagram,

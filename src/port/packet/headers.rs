@@ -35,36 +35,15 @@ impl Headers {
     pub(super) fn new(message: &Message<'_>, source: Mac, destination: Mac) -> Option<Self> {
         let flow = message.flow;
         let udp_length = u16::try_from(Udp::LEN + message.bytes.len()).ok()?;
-        let hop_limit = if flow.hop_limit == 0 {
-            DEFAULT_HOP_LIMIT
-        } else {
-            flow.hop_limit
-        };
+        let hop_limit = if flow.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { flow.hop_limit };
         let ip = ip_header(flow, udp_length, hop_limit)?;
-        let checksum = if message.segment.is_some() {
-            pseudo_sum(&ip, udp_length)
-        } else {
-            0
-        };
-        let ethernet = Ethernet {
-            destination,
-            source,
-            vlan: [None; 2],
-            ethertype: ip.ethertype(),
-        };
+        let checksum = if message.segment.is_some() { pseudo_sum(&ip, udp_length) } else { 0 };
+        let ethernet = Ethernet { destination, source, vlan: [None; 2], ethertype: ip.ethertype() };
 
-        let mut headers = Self {
-            bytes: [0; MAX_LEN],
-            length: OFFLOAD_LEN,
-        };
+        let mut headers = Self { bytes: [0; MAX_LEN], length: OFFLOAD_LEN };
         headers.length += ethernet.emit(headers.bytes.get_mut(headers.length..)?)?;
         headers.length += ip.emit(headers.bytes.get_mut(headers.length..)?)?;
-        let udp = Udp {
-            source_port: message.source_port,
-            destination_port: UDP_PORT,
-            length: udp_length,
-            checksum,
-        };
+        let udp = Udp { source_port: message.source_port, destination_port: UDP_PORT, length: udp_length, checksum };
         udp.emit(headers.bytes.get_mut(headers.length..)?.first_chunk_mut()?);
         let udp_start = headers.length - OFFLOAD_LEN;
         headers.length += Udp::LEN;
@@ -113,10 +92,7 @@ pub(super) fn split_offload(bytes: &[u8]) -> Option<(Option<usize>, &[u8])> {
     let (header, frame) = bytes.split_first_chunk::<OFFLOAD_LEN>()?;
     let [_, kind, _, _, g0, g1, ..] = *header;
     let segment = usize::from(u16::from_ne_bytes([g0, g1]));
-    Some((
-        (kind == CUT_UDP && segment > ICRC_LEN).then_some(segment),
-        frame,
-    ))
+    Some(((kind == CUT_UDP && segment > ICRC_LEN).then_some(segment), frame))
 }
 
 fn ip_header(flow: &crate::wire::Flow, udp_length: u16, hop_limit: u8) -> Option<Ip<'static>> {
@@ -152,14 +128,8 @@ fn ip_header(flow: &crate::wire::Flow, udp_length: u16, hop_limit: u8) -> Option
 /// The sum of the pseudo header, from which the kernel completes a UDP checksum (RFC 768, RFC 8200 8.1): not inverted.
 fn pseudo_sum(ip: &Ip<'_>, udp_length: u16) -> u16 {
     const PROTOCOL_UDP: u32 = 17;
-    let words = |bytes: &[u8]| -> u32 {
-        bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|word| u32::from(u16::from_be_bytes(*word)))
-            .sum()
-    };
+    let words =
+        |bytes: &[u8]| -> u32 { bytes.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum() };
     let addresses = match ip {
         Ip::V4(ip) => words(&ip.source.octets()) + words(&ip.destination.octets()),
         Ip::V6(ip) => words(&ip.source.octets()) + words(&ip.destination.octets()),

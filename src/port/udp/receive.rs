@@ -35,11 +35,7 @@ pub(super) fn receive(
         datagrams += split(&message, local, counters, sink);
     }
     let joined = datagrams > count;
-    local.receive_limit = if count == limit && !joined {
-        RECEIVE_BATCH
-    } else {
-        SUPER_PACKETS
-    };
+    local.receive_limit = if count == limit && !joined { RECEIVE_BATCH } else { SUPER_PACKETS };
     Ok(datagrams)
 }
 
@@ -54,11 +50,7 @@ fn split(
         counters.malformed += 1;
         return 1;
     };
-    let headers = seal::Headers {
-        source,
-        destination: local.address,
-        source_port,
-    };
+    let headers = seal::Headers { source, destination: local.address, source_port };
     let segment = message.segment.unwrap_or(message.bytes.len()).max(1);
     // The IPv4 IDs within a super-packet that came here whole count up; one that the kernel joined from single
     // datagrams may begin anywhere.
@@ -74,6 +66,7 @@ fn split(
                 sink(Arrival {
                     source,
                     destination: local.address,
+                    source_port,
                     traffic_class: message.traffic_class.unwrap_or(0),
                     hop_limit: message.hop_limit.unwrap_or(0),
                     datagram,
