@@ -87,18 +87,26 @@ impl Retry {
         }
     }
 
-    /// The requester goes back: what it measured is void.
+    /// The requester goes back: what it measured is void. An ack timeout that runs goes on: it counts from the last
+    /// progress, so that a peer that NAKs for ever is given up in the end.
     pub(super) fn on_rewind(&mut self, now: Instant) {
         self.sample = None;
-        self.rearm(now);
+        if self.timers.get(Timer::Ack).is_none() {
+            self.restart_ack(now);
+        }
+        self.restart_probe(now);
     }
 
     /// Starts both clocks of the acknowledge that is awaited.
     fn rearm(&mut self, now: Instant) {
+        self.restart_ack(now);
+        self.restart_probe(now);
+    }
+
+    fn restart_ack(&mut self, now: Instant) {
         if let Some(timeout) = self.ack_timeout {
             self.timers.set(Timer::Ack, now + timeout);
         }
-        self.restart_probe(now);
     }
 
     /// The next probe, twice as far away as the last when that was in vain.
