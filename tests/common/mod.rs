@@ -1,4 +1,6 @@
 //! Benches that several test binaries share; none uses all of it.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod craft;
+pub mod mesh;
 pub mod pair;
