@@ -6,5 +6,7 @@ mod common;
 mod faults;
 #[path = "rc/operations.rs"]
 mod operations;
+#[path = "rc/retry.rs"]
+mod retry;
 #[path = "rc/traffic.rs"]
 mod traffic;

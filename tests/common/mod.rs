@@ -4,3 +4,4 @@
 pub mod craft;
 pub mod mesh;
 pub mod pair;
+pub mod watch;
