@@ -229,12 +229,10 @@ fn bulk_flows_on_with_few_and_late_acknowledges() {
         _ => Verdict::Forward,
     });
     pair.post_simple(1, Operation::Write(pair.b.remote(0)), 1_000_000);
-    let start = pair.now;
-    pair.run(SECOND);
+    pair.run(millis(100));
     assert_eq!(statuses(&pair), [(1, Status::Success)]);
     assert_eq!(pair.b.bytes(0, 1_000_000), pattern(1_000_000));
     assert_eq!(pair.a.counters().ack_timeouts, 0);
-    assert!(pair.now.since(start) < millis(200), "{:?}", pair.now.since(start));
 }
 
 /// Every kind of message, several packets each, across the wrap of the PSNs: whichever packet is lost, in whichever
