@@ -215,7 +215,9 @@ fn a_timeout_of_zero_never_fails() {
     assert_eq!(pair.b.bytes(0, 100), pattern(100));
 }
 
-/// Bulk transfers stalled in the field when acknowledges were merged, delayed, or lost one by one (scenario 21).
+/// Bulk transfers stalled in the field when acknowledges were merged, delayed, or lost one by one (scenario 21). Here each
+/// second acknowledge is lost from the start, so that every measurement of the round trip was void, and each wait the
+/// longest.
 #[test]
 fn bulk_flows_on_with_few_and_late_acknowledges() {
     let mut pair = Pair::clean(Options::default());
@@ -229,7 +231,7 @@ fn bulk_flows_on_with_few_and_late_acknowledges() {
         _ => Verdict::Forward,
     });
     pair.post_simple(1, Operation::Write(pair.b.remote(0)), 1_000_000);
-    pair.run(millis(100));
+    pair.run(millis(50));
     assert_eq!(statuses(&pair), [(1, Status::Success)]);
     assert_eq!(pair.b.bytes(0, 1_000_000), pattern(1_000_000));
     assert_eq!(pair.a.counters().ack_timeouts, 0);

@@ -20,7 +20,7 @@ pub(super) struct Retry {
     /// Probes since the last progress.
     pub(super) probes: u32,
     round_trip: RoundTrip,
-    /// A packet that asked for an acknowledge, and when it was sent.
+    /// A packet whose answer measures the round trip, and when it was sent.
     sample: Option<(Psn, Instant)>,
 }
 
@@ -63,8 +63,9 @@ impl Retry {
             self.rearm(now);
         }
         if is_again {
-            // An answer could be to either packet (Karn's rule, RFC 6298 section 3).
-            self.sample = None;
+            // An answer could be to either packet (Karn's rule, RFC 6298 section 3). As long as nothing is known, take it
+            // for one to the later packet: too short an estimate costs a probe, none at all a long wait.
+            self.sample = self.round_trip.smoothed.is_none().then_some((psn, now));
         } else if self.sample.is_none() {
             self.sample = Some((psn, now));
         }
