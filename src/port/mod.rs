@@ -1,7 +1,9 @@
 //! Frames in and out. A port knows IP, UDP and the ICRC; it knows nothing of queue pairs.
 
+mod arrived;
 pub mod fault;
 pub mod interface;
+mod ip;
 mod message;
 mod netlink;
 pub mod packet;

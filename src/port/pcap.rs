@@ -14,9 +14,8 @@ use std::time::{Duration, SystemTime};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 
-use super::{Port, PortCounters};
-use crate::wire::icrc;
-use crate::wire::net::{Frame, Ip, Ipv4, Ipv6, Udp};
+use super::{Port, PortCounters, ip};
+use crate::wire::net::{Frame, Ipv6, Udp};
 use crate::wire::{Arrival, Flow, ICRC_LEN, MAX_DATAGRAM, UDP_PORT};
 
 /// Bytes of the longest record.
@@ -158,38 +157,11 @@ impl<W: Write> Recorder<W> {
 /// Writes a datagram as an IP packet; returns its length, or `None` when the addresses are of two families.
 fn packet(flow: &Flow, datagram: &[u8], room: &mut [u8]) -> Option<usize> {
     let udp_length = u16::try_from(Udp::LEN + datagram.len() + ICRC_LEN).ok()?;
-    let (ip, pseudo) = match (flow.source, flow.destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let mut header = Ipv4 {
-                type_of_service: flow.traffic_class,
-                total_length: udp_length.checked_add(u16::try_from(Ipv4::LEN).ok()?)?,
-                identification: 0,
-                dont_fragment: true,
-                time_to_live: flow.hop_limit,
-                checksum: 0,
-                source,
-                destination,
-                options: &[],
-            };
-            header.checksum = header.computed_checksum();
-            (Ip::V4(header), icrc::IpPseudo::V4(header.pseudo()))
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let header = Ipv6 {
-                traffic_class: flow.traffic_class,
-                flow_label: 0,
-                payload_length: udp_length,
-                hop_limit: flow.hop_limit,
-                source,
-                destination,
-            };
-            (Ip::V6(header), icrc::IpPseudo::V6(header.pseudo()))
-        }
-        _ => return None,
-    };
+    let ip = ip::header(flow, udp_length)?;
     let udp = Udp { source_port: flow.source_port, destination_port: UDP_PORT, length: udp_length, checksum: 0 };
-    let icrc = icrc::compute(&pseudo, flow.source_port, datagram);
-    Frame { ethernet: None, ip, udp, datagram, icrc }.emit(room)
+    let mut frame = Frame { ethernet: None, ip, udp, datagram, icrc: 0 };
+    frame.icrc = frame.computed_icrc()?;
+    frame.emit(room)
 }
 
 fn plain(error: PcapError) -> io::Error {
@@ -207,6 +179,7 @@ mod tests {
     use crate::port::tests::{commit, datagram, flow, ip};
     use crate::port::{Network, SimConfig};
     use crate::time::Instant;
+    use crate::wire::net::Ip;
 
     /// What two ports of a network send each other, recorded at the first and read back.
     #[test]

@@ -35,7 +35,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wires::Wires;
 
-use super::{Port, PortCounters, seal};
+use super::arrived::Arrived;
+use super::{Port, PortCounters};
 use crate::time::{Duration, Instant};
 use crate::wire::{Arrival, Flow, ICRC_LEN, MAX_DATAGRAM};
 
@@ -277,28 +278,21 @@ impl Port for SimPort {
         // The sink may send, so the network must not be locked while it runs.
         let (arrived, trusting) = self.network.wires().take(address, BURST);
         self.counters.receive_calls += u64::from(!arrived.is_empty());
-        for frame in &arrived {
-            let flow = &frame.flow;
-            let headers = seal::Headers { source: flow.source, destination: address, source_port: flow.source_port };
-            let opened = if trusting {
-                Ok(frame.bytes.split_last_chunk::<ICRC_LEN>().map_or(&[][..], |(datagram, _)| datagram))
-            } else {
-                seal::open(&headers, 0, &frame.bytes).map(|(datagram, _)| datagram)
+        for SimDatagram { flow, bytes } in &arrived {
+            let arrived = Arrived {
+                source: flow.source,
+                destination: address,
+                source_port: flow.source_port,
+                traffic_class: flow.traffic_class,
+                hop_limit: flow.hop_limit,
+                identification: Some(0),
+                segment: None,
+                payload: bytes,
             };
-            match opened {
-                Ok(datagram) => {
-                    self.counters.received += 1;
-                    self.counters.received_bytes += frame.bytes.len() as u64;
-                    sink(Arrival {
-                        source: flow.source,
-                        destination: address,
-                        source_port: flow.source_port,
-                        traffic_class: flow.traffic_class,
-                        hop_limit: flow.hop_limit,
-                        datagram,
-                    });
-                }
-                Err(refused) => self.counters.note(refused),
+            if trusting {
+                arrived.deliver_unchecked(&mut self.counters, sink);
+            } else {
+                arrived.deliver(&mut self.counters, sink);
             }
         }
         Ok(arrived.len())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::port::tests::{Namespaces, Owned, commit, datagram, datagrams, flow, flush, ip, receive};
-use crate::port::{UdpPort, sys};
+use crate::port::{UdpPort, seal, sys};
 
 const V4: [&str; 2] = ["10.79.0.1", "10.79.0.2"];
 const V6: [&str; 2] = ["fd79::1", "fd79::2"];

@@ -228,6 +228,28 @@ fn room_ends_and_comes_back() {
     }
 }
 
+/// What a full receive buffer loses is counted, as soon as something comes through again.
+#[test]
+fn an_overflow_is_counted() {
+    let (a, b) = ("127.79.13.1", "127.79.13.2");
+    let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
+    let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
+    receiver.locals[0].receiver.set_recv_buffer_size(20_000).expect("setsockopt");
+    assert_eq!(receiver.receive_buffer().expect("getsockopt"), 40_000);
+    for i in 0..30 {
+        // Of two lengths by turns and so of no runs longer than two.
+        commit(&mut sender, &flow(a, b, 0xc000), &datagram(i, if i % 2 == 0 { 4000 } else { 4096 }));
+    }
+    sender.flush().expect("flush");
+    let mut kept = 0;
+    while receiver.receive(&mut |_| kept += 1).expect("receive") > 0 {}
+    assert!((1..30).contains(&kept), "{kept}");
+    commit(&mut sender, &flow(a, b, 0xc000), &datagram(30, 64));
+    sender.flush().expect("flush");
+    assert_eq!(receive(&mut receiver, 1).len(), 1);
+    assert!(receiver.counters().receive_overflow > 0, "{:?}", receiver.counters());
+}
+
 #[test]
 #[should_panic(expected = "room")]
 fn a_commit_beyond_the_room_is_a_bug() {

@@ -52,7 +52,7 @@ struct Next {
 
 impl Requester {
     /// An acknowledge is asked for at least as often as this much was sent, so that the window keeps moving.
-    const ASK_EVERY: u64 = 32 * 1024;
+    const ASK_EVERY: u64 = 60 * 1024;
     /// The largest message (rxe's `max_msg_sz` up to 6.1).
     pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
     /// Bytes that one READ request asks for at most, whatever the message: its answer is not paced by
