@@ -2,6 +2,7 @@
 
 mod completer;
 mod inflight;
+mod probe;
 mod replay;
 mod reply;
 mod request;
