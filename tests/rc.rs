@@ -4,6 +4,8 @@ mod common;
 
 #[path = "rc/faults.rs"]
 mod faults;
+#[path = "rc/hostile.rs"]
+mod hostile;
 #[path = "rc/operations.rs"]
 mod operations;
 #[path = "rc/retry.rs"]
