@@ -4,6 +4,8 @@ mod common;
 
 #[path = "rc/faults.rs"]
 mod faults;
+#[path = "rc/forged.rs"]
+mod forged;
 #[path = "rc/hostile.rs"]
 mod hostile;
 #[path = "rc/operations.rs"]
