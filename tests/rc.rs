@@ -8,9 +8,13 @@ mod faults;
 mod forged;
 #[path = "rc/hostile.rs"]
 mod hostile;
+#[path = "rc/limits.rs"]
+mod limits;
 #[path = "rc/operations.rs"]
 mod operations;
 #[path = "rc/retry.rs"]
 mod retry;
+#[path = "rc/states.rs"]
+mod states;
 #[path = "rc/traffic.rs"]
 mod traffic;
