@@ -3,6 +3,7 @@
 
 mod congestion;
 pub mod counters;
+pub mod driver;
 pub mod endpoint;
 pub mod error;
 pub mod event;
@@ -11,5 +12,6 @@ pub mod port;
 pub mod qp;
 pub mod queue;
 pub mod time;
+pub mod verbs;
 pub mod wire;
 pub mod work;

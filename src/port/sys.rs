@@ -6,12 +6,13 @@
 
 use std::io;
 use std::mem::{self, size_of};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, socklen_t};
+use libc::{c_int, c_void, iovec, mmsghdr, msghdr, socklen_t};
+
+use super::message::{Address, Control, Incoming, Outgoing};
 
 /// The most messages that one call of [`send_batch`] hands to the kernel.
 pub(super) const SEND_BATCH: usize = 16;
@@ -19,26 +20,16 @@ pub(super) const SEND_BATCH: usize = 16;
 pub(super) const RECEIVE_BATCH: usize = 32;
 /// `UDP_NO_CHECK6_RX` (`include/uapi/linux/udp.h`): accept IPv6 datagrams that have no UDP checksum.
 pub(super) const UDP_NO_CHECK6_RX: c_int = 102;
+/// `PACKET_VNET_HDR` (`include/uapi/linux/if_packet.h`): frames have a header that says how to offload.
+pub(super) const PACKET_VNET_HDR: c_int = 15;
 /// A BPF program of one instruction: keep nothing of any datagram.
-pub(super) const DROP_ALL: libc::sock_filter = libc::sock_filter {
-    code: (libc::BPF_RET | libc::BPF_K) as u16,
-    jt: 0,
-    jf: 0,
-    k: 0,
-};
-/// Bytes of control messages for one datagram, either way: four of at most four bytes each, and as many to spare.
-const CONTROL_LEN: usize = 192;
-
+pub(super) const DROP_ALL: libc::sock_filter =
+    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
 /// Sets an integer socket option (`setsockopt(2)`).
 ///
 /// # Errors
 /// What the kernel says: `ENOPROTOOPT` when it is too old to know the option.
-pub(super) fn set_option(
-    fd: BorrowedFd<'_>,
-    level: c_int,
-    name: c_int,
-    value: c_int,
-) -> io::Result<()> {
+pub(super) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: the kernel reads size_of::<c_int>() bytes at the pointer, which is that of a live c_int.
     let result = unsafe {
         libc::setsockopt(
@@ -52,14 +43,48 @@ pub(super) fn set_option(
     check(result).map(drop)
 }
 
+/// Makes both buffers of a socket as large as the kernel allows, up to `size` bytes each: up to `net.core.rmem_max` and `wmem_max`,
+/// or all of it for the privileged. What the kernel refuses stays as it is.
+pub(super) fn grow_buffers(fd: BorrowedFd<'_>, size: c_int) {
+    for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        if set_option(fd, libc::SOL_SOCKET, force, size).is_err() {
+            let _ = set_option(fd, libc::SOL_SOCKET, plain, size);
+        }
+    }
+}
+
+/// Binds a packet socket to an interface, to receive frames of every protocol (packet(7)).
+///
+/// # Errors
+/// `ENETDOWN` when the interface is down, `ENODEV` when it is gone.
+pub(super) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: c_int::try_from(interface).map_err(|_| io::ErrorKind::InvalidInput)?,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    // SAFETY: the kernel reads the sockaddr_ll, which lives through the call, and no more than its size.
+    let result = unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            ptr::from_ref(&address).cast::<libc::sockaddr>(),
+            size_of::<libc::sockaddr_ll>() as socklen_t,
+        )
+    };
+    check(result).map(drop)
+}
+
 /// Attaches a classic BPF program, which decides how many bytes of each arriving datagram the socket keeps.
 ///
 /// # Errors
 /// `EINVAL` for a program that the kernel does not accept, `ENOMEM` when it exceeds `optmem_max`.
 pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
-        len: u16::try_from(program.len())
-            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        len: u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
         filter: program.as_ptr().cast_mut(),
     };
     // SAFETY: the kernel reads a sock_fprog and the `len` instructions it points to, and copies them; both live through
@@ -81,23 +106,10 @@ pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
 ///
 /// # Errors
 /// Those of `ppoll(2)`; an interruption by a signal is no error but `Ok(false)`.
-pub(super) fn poll(
-    readable: &[RawFd],
-    writable: &[RawFd],
-    timeout: Option<Duration>,
-) -> io::Result<bool> {
-    let entry = |events| {
-        move |&fd: &RawFd| libc::pollfd {
-            fd,
-            events,
-            revents: 0,
-        }
-    };
-    let mut entries: Vec<_> = readable
-        .iter()
-        .map(entry(libc::POLLIN))
-        .chain(writable.iter().map(entry(libc::POLLOUT)))
-        .collect();
+pub(super) fn poll(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
+    let entry = |events| move |&fd: &RawFd| libc::pollfd { fd, events, revents: 0 };
+    let mut entries: Vec<_> =
+        readable.iter().map(entry(libc::POLLIN)).chain(writable.iter().map(entry(libc::POLLOUT))).collect();
     let timeout = timeout.map(|timeout| libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
@@ -119,103 +131,6 @@ pub(super) fn poll(
     }
 }
 
-/// Where a message goes or came from: a socket address of either family, or of a packet socket.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) union Address {
-    family: libc::sa_family_t,
-    v4: libc::sockaddr_in,
-    v6: libc::sockaddr_in6,
-    link: libc::sockaddr_ll,
-}
-
-impl Address {
-    /// The UDP socket address of `ip` and `port`; `scope` is the interface index of a link-local IPv6 address.
-    pub(super) fn udp(ip: IpAddr, port: u16, scope: u32) -> Self {
-        match ip {
-            IpAddr::V4(ip) => Self {
-                v4: libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
-                    sin_port: port.to_be(),
-                    sin_addr: libc::in_addr {
-                        s_addr: u32::from(ip).to_be(),
-                    },
-                    sin_zero: [0; 8],
-                },
-            },
-            IpAddr::V6(ip) => Self {
-                v6: libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                    sin6_port: port.to_be(),
-                    sin6_flowinfo: 0,
-                    sin6_addr: libc::in6_addr {
-                        s6_addr: ip.octets(),
-                    },
-                    sin6_scope_id: scope,
-                },
-            },
-        }
-    }
-
-    /// An address whose every byte is zero: of no family, to be filled by the kernel.
-    const fn none() -> Self {
-        // SAFETY: every variant consists of integers and arrays of them, for which zero is a value.
-        unsafe { mem::zeroed() }
-    }
-
-    /// The IP address and UDP port, unless it is of another family.
-    pub(super) fn ip(&self) -> Option<(IpAddr, u16)> {
-        // SAFETY: the union is always wholly initialised (`none`, or `udp`, whose variants may leave the tail unwritten,
-        // but that of their own family is whole), `family` is the first field of every variant, and all of them are
-        // integers, for which any bits are a value.
-        match c_int::from(unsafe { self.family }) {
-            libc::AF_INET => {
-                // SAFETY: the family says which variant was written, by us or by the kernel.
-                let v4 = unsafe { self.v4 };
-                Some((
-                    Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into(),
-                    u16::from_be(v4.sin_port),
-                ))
-            }
-            libc::AF_INET6 => {
-                // SAFETY: as above.
-                let v6 = unsafe { self.v6 };
-                Some((
-                    Ipv6Addr::from(v6.sin6_addr.s6_addr).into(),
-                    u16::from_be(v6.sin6_port),
-                ))
-            }
-            _ => None,
-        }
-    }
-
-    /// Bytes of the variant that the family names.
-    fn length(&self) -> socklen_t {
-        // SAFETY: see `ip`.
-        let length = match c_int::from(unsafe { self.family }) {
-            libc::AF_INET => size_of::<libc::sockaddr_in>(),
-            libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
-            libc::AF_PACKET => size_of::<libc::sockaddr_ll>(),
-            _ => 0,
-        };
-        length as socklen_t
-    }
-}
-
-/// One message to send: a datagram, or a run of them that the kernel cuts into `segment` bytes each.
-pub(super) struct Outgoing<'a> {
-    /// UDP payload, or a whole frame on a packet socket.
-    pub(super) bytes: &'a [u8],
-    /// Where to; `None` where the socket knows.
-    pub(super) destination: Option<Address>,
-    /// `UDP_SEGMENT`: bytes of each datagram but the last.
-    pub(super) segment: Option<u16>,
-    /// `IP_TOS` or `IPV6_TCLASS`, when it is not the socket's.
-    pub(super) traffic_class: Option<u8>,
-    /// `IP_TTL` or `IPV6_HOPLIMIT`, when it is not the socket's.
-    pub(super) hop_limit: Option<u8>,
-}
-
 /// Sends up to [`SEND_BATCH`] messages in one call of `sendmmsg(2)`, without waiting; returns how many the kernel took.
 /// When it took less than all, the next call tells why.
 ///
@@ -223,46 +138,29 @@ pub(super) struct Outgoing<'a> {
 /// What the kernel says of the first message.
 pub(super) fn send_batch(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::Result<usize> {
     let count = messages.len().min(SEND_BATCH);
-    let mut addresses = [Address::none(); SEND_BATCH];
-    let mut vectors = [iovec {
-        iov_base: ptr::null_mut(),
-        iov_len: 0,
-    }; SEND_BATCH];
-    let mut controls = [Control([0; CONTROL_LEN]); SEND_BATCH];
+    let mut addresses = [Address::NONE; SEND_BATCH];
+    let mut vectors = [[vector(&[]); 2]; SEND_BATCH];
+    let mut controls = [Control::EMPTY; SEND_BATCH];
     let mut headers = [empty_header(); SEND_BATCH];
-    let slots = addresses
-        .iter_mut()
-        .zip(&mut vectors)
-        .zip(&mut controls)
-        .zip(&mut headers);
-    for (message, (((address, vector), control), header)) in messages.iter().zip(slots) {
-        *vector = iovec {
-            iov_base: message.bytes.as_ptr().cast_mut().cast(),
-            iov_len: message.bytes.len(),
-        };
-        header.msg_hdr.msg_iov = vector;
-        header.msg_hdr.msg_iovlen = 1;
+    let slots = addresses.iter_mut().zip(&mut vectors).zip(&mut controls).zip(&mut headers);
+    for (message, (((address, vectors), control), header)) in messages.iter().zip(slots) {
+        *vectors = [vector(message.header), vector(message.bytes)];
+        header.msg_hdr.msg_iov = vectors.as_mut_ptr();
+        header.msg_hdr.msg_iovlen = vectors.len() as _;
         if let Some(destination) = message.destination {
             *address = destination;
-            header.msg_hdr.msg_namelen = destination.length();
-            header.msg_hdr.msg_name = ptr::from_mut(address).cast();
+            (header.msg_hdr.msg_name, header.msg_hdr.msg_namelen) =
+                (address.bytes_mut().as_mut_ptr().cast(), destination.length());
         }
         let used = control.fill(message);
         if used > 0 {
-            header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_hdr.msg_control = control.bytes_mut().as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = used as _;
         }
     }
-    // SAFETY: the first `count` headers point to an address, a vector and control bytes in arrays that live through the
-    // call; the vectors point to the messages' bytes, which are borrowed through it and which sending only reads.
-    let result = unsafe {
-        libc::sendmmsg(
-            fd.as_raw_fd(),
-            headers.as_mut_ptr(),
-            count as _,
-            libc::MSG_DONTWAIT as _,
-        )
-    };
+    // SAFETY: the first `count` headers point to an address, vectors and control bytes in arrays that live through the
+    // call; the vectors point to the messages' headers and bytes, which are borrowed through it and which sending only reads.
+    let result = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count as _, libc::MSG_DONTWAIT as _) };
     check(result).map(|sent| usize::try_from(sent).unwrap_or(0))
 }
 
@@ -282,34 +180,16 @@ struct MessageLength {
     truncated: bool,
 }
 
-/// One message that arrived.
-pub(super) struct Incoming<'a> {
-    /// UDP payload, of one datagram or of several that the kernel joined; or a whole frame on a packet socket.
-    pub(super) bytes: &'a [u8],
-    /// The sender; `None` on a packet socket.
-    pub(super) source: Option<(IpAddr, u16)>,
-    /// Whether the buffer was too small for the message: its rest is lost.
-    pub(super) truncated: bool,
-    /// `UDP_GRO`: bytes of each joined datagram but the last.
-    pub(super) segment: Option<usize>,
-    /// `IP_TOS` or `IPV6_TCLASS`.
-    pub(super) traffic_class: Option<u8>,
-    /// `IP_TTL` or `IPV6_HOPLIMIT`.
-    pub(super) hop_limit: Option<u8>,
-    /// `SO_RXQ_OVFL`: how many datagrams this socket has lost to a full buffer, counted modulo 2^32.
-    pub(super) overflow: Option<u32>,
-}
-
 impl ReceiveBatch {
-    /// Bytes of each buffer: the longest UDP datagram, or super-packet, that the kernel hands over.
-    const BUFFER_LEN: usize = 1 << 16;
+    /// Bytes of each buffer: the longest IP packet, or super-packet, with the headers that a packet socket puts in front.
+    const BUFFER_LEN: usize = (64 << 10) + 128;
 
     /// Buffers for [`RECEIVE_BATCH`] messages. Their memory is touched, and so taken, only as far as messages fill it.
     pub(super) fn new() -> Self {
         Self {
             buffers: vec![0; RECEIVE_BATCH * Self::BUFFER_LEN].into_boxed_slice(),
-            addresses: [Address::none(); RECEIVE_BATCH],
-            controls: Box::new([Control([0; CONTROL_LEN]); RECEIVE_BATCH]),
+            addresses: [Address::NONE; RECEIVE_BATCH],
+            controls: Box::new([Control::EMPTY; RECEIVE_BATCH]),
             results: [MessageLength::default(); RECEIVE_BATCH],
         }
     }
@@ -320,30 +200,22 @@ impl ReceiveBatch {
     /// What the kernel says, other than `EAGAIN` and `EINTR`.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, limit: usize) -> io::Result<usize> {
         let limit = limit.min(RECEIVE_BATCH);
-        let mut vectors = [iovec {
-            iov_base: ptr::null_mut(),
-            iov_len: 0,
-        }; RECEIVE_BATCH];
+        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RECEIVE_BATCH];
         let mut headers = [empty_header(); RECEIVE_BATCH];
         let buffers = self.buffers.chunks_exact_mut(Self::BUFFER_LEN);
-        let stores = buffers
-            .zip(&mut self.addresses)
-            .zip(self.controls.iter_mut());
+        let stores = buffers.zip(&mut self.addresses).zip(self.controls.iter_mut());
         for (((buffer, address), control), (vector, header)) in
             stores.zip(vectors.iter_mut().zip(&mut headers)).take(limit)
         {
-            *vector = iovec {
-                iov_base: buffer.as_mut_ptr().cast(),
-                iov_len: buffer.len(),
-            };
-            *address = Address::none();
+            *vector = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            *address = Address::NONE;
             header.msg_hdr = msghdr {
-                msg_name: ptr::from_mut(address).cast(),
-                msg_namelen: size_of::<Address>() as socklen_t,
+                msg_name: address.bytes_mut().as_mut_ptr().cast(),
+                msg_namelen: address.bytes_mut().len() as socklen_t,
                 msg_iov: vector,
                 msg_iovlen: 1,
-                msg_control: control.0.as_mut_ptr().cast(),
-                msg_controllen: CONTROL_LEN as _,
+                msg_control: control.bytes_mut().as_mut_ptr().cast(),
+                msg_controllen: control.bytes_mut().len() as _,
                 ..header.msg_hdr
             };
         }
@@ -351,24 +223,11 @@ impl ReceiveBatch {
         // of which live through the call and are borrowed by nobody else; the vectors point to distinct buffers. A null
         // timeout means none.
         let result = unsafe {
-            libc::recvmmsg(
-                fd.as_raw_fd(),
-                headers.as_mut_ptr(),
-                limit as _,
-                libc::MSG_DONTWAIT as _,
-                ptr::null_mut(),
-            )
+            libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), limit as _, libc::MSG_DONTWAIT as _, ptr::null_mut())
         };
         let count = match check(result) {
             Ok(count) => usize::try_from(count).unwrap_or(0),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                0
-            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(error) => return Err(error),
         };
         for (result, header) in self.results.iter_mut().zip(&headers).take(count) {
@@ -384,132 +243,26 @@ impl ReceiveBatch {
     /// The first `count` messages of the last [`receive`](Self::receive), whose return value `count` is.
     pub(super) fn messages(&self, count: usize) -> impl Iterator<Item = Incoming<'_>> {
         let buffers = self.buffers.chunks_exact(Self::BUFFER_LEN);
-        let stores = buffers
-            .zip(&self.addresses)
-            .zip(self.controls.iter())
-            .zip(&self.results);
-        stores
-            .take(count)
-            .map(|(((buffer, address), control), length)| {
-                let mut incoming = Incoming {
-                    bytes: buffer.get(..length.bytes).unwrap_or(buffer),
-                    source: address.ip(),
-                    truncated: length.truncated,
-                    segment: None,
-                    traffic_class: None,
-                    hop_limit: None,
-                    overflow: None,
-                };
-                control.read(length.control, &mut incoming);
-                incoming
-            })
+        let stores = buffers.zip(&self.addresses).zip(self.controls.iter()).zip(&self.results);
+        stores.take(count).map(|(((buffer, address), control), length)| {
+            let mut incoming = Incoming {
+                bytes: buffer.get(..length.bytes).unwrap_or(buffer),
+                source: address.ip(),
+                truncated: length.truncated,
+                segment: None,
+                traffic_class: None,
+                hop_limit: None,
+                overflow: None,
+            };
+            control.read(length.control, &mut incoming);
+            incoming
+        })
     }
 }
 
-/// Room for control messages, aligned as their headers must be.
-#[derive(Clone, Copy)]
-#[repr(C, align(8))]
-struct Control([u8; CONTROL_LEN]);
-
-/// Bytes of a control message's header, up to its data (`CMSG_LEN(0)`).
-const CONTROL_HEADER: usize = size_of::<cmsghdr>();
-
-impl Control {
-    /// Writes the control messages that `message` asks for; returns their length.
-    fn fill(&mut self, message: &Outgoing<'_>) -> usize {
-        let mut used = 0;
-        if let Some(segment) = message.segment {
-            used = self.push(
-                used,
-                libc::SOL_UDP,
-                libc::UDP_SEGMENT,
-                &segment.to_ne_bytes(),
-            );
-        }
-        // SAFETY: see `Address::ip`.
-        let v6 = message
-            .destination
-            .is_some_and(|to| c_int::from(unsafe { to.family }) == libc::AF_INET6);
-        let (level, class, hops) = if v6 {
-            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
-        } else {
-            (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL)
-        };
-        if let Some(value) = message.traffic_class {
-            used = self.push(used, level, class, &c_int::from(value).to_ne_bytes());
-        }
-        if let Some(value) = message.hop_limit {
-            used = self.push(used, level, hops, &c_int::from(value).to_ne_bytes());
-        }
-        used
-    }
-
-    /// Appends a control message behind `used` bytes of them; returns the new length. No unsafe: a header is three
-    /// integers whose order `cmsg(3)` fixes, and both header and data are padded to the alignment.
-    fn push(&mut self, used: usize, level: c_int, kind: c_int, data: &[u8]) -> usize {
-        let length = CONTROL_HEADER + data.len();
-        let fields = [
-            &length.to_ne_bytes()[..],
-            &level.to_ne_bytes()[..],
-            &kind.to_ne_bytes()[..],
-            data,
-        ];
-        let mut at = used;
-        for field in fields {
-            self.0[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
-        }
-        used + length.next_multiple_of(mem::align_of::<cmsghdr>())
-    }
-
-    /// Reads the kernel's control messages, `length` bytes of them, into `incoming`.
-    fn read(&self, length: usize, incoming: &mut Incoming<'_>) {
-        let mut rest = self.0.get(..length).unwrap_or(&self.0);
-        while let Some((&total, fields)) = rest.split_first_chunk() {
-            let total = usize::from_ne_bytes(total);
-            let Some((&level, fields)) = fields.split_first_chunk() else {
-                return;
-            };
-            let Some((&kind, _)) = fields.split_first_chunk() else {
-                return;
-            };
-            let Some(data) = rest.get(CONTROL_HEADER..total) else {
-                return;
-            };
-            incoming.note(
-                c_int::from_ne_bytes(level),
-                c_int::from_ne_bytes(kind),
-                data,
-            );
-            rest = rest
-                .get(total.next_multiple_of(mem::align_of::<cmsghdr>())..)
-                .unwrap_or(&[]);
-        }
-    }
-}
-
-impl Incoming<'_> {
-    /// Takes in one control message; those of no interest are passed over.
-    fn note(&mut self, level: c_int, kind: c_int, data: &[u8]) {
-        let first = data.first().copied();
-        let word = data.first_chunk().map(|word| u32::from_ne_bytes(*word));
-        // The kernel gives IP_TOS as one byte and the others as an int.
-        match (level, kind) {
-            (libc::IPPROTO_IP, libc::IP_TOS) => self.traffic_class = first,
-            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => self.traffic_class = word.map(low_byte),
-            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                self.hop_limit = word.map(low_byte);
-            }
-            (libc::SOL_UDP, libc::UDP_GRO) => self.segment = word.map(|length| length as usize),
-            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.overflow = word,
-            _ => {}
-        }
-    }
-}
-
-/// The byte that an int option carries.
-fn low_byte(word: u32) -> u8 {
-    (word & 0xff) as u8
+/// A vector of bytes that the kernel only reads.
+const fn vector(bytes: &[u8]) -> iovec {
+    iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
 /// A message header that names nothing.
@@ -520,9 +273,5 @@ const fn empty_header() -> mmsghdr {
 
 /// The result of a system call, or the error that it left in `errno`.
 fn check(result: c_int) -> io::Result<c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -18,8 +18,10 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use local::Local;
-use transmit::Queue;
+pub(super) use local::explain;
+use transmit::SocketIndex;
 
+use super::queue::Queue;
 use super::sys::ReceiveBatch;
 use super::{Port, PortCounters};
 use crate::wire::{Arrival, Flow};
@@ -28,7 +30,7 @@ use crate::wire::{Arrival, Flow};
 pub struct UdpPort {
     addresses: Vec<IpAddr>,
     locals: Vec<Local>,
-    queue: Queue,
+    queue: Queue<SocketIndex>,
     batch: ReceiveBatch,
     counters: PortCounters,
     /// Which address the next burst is received for first.
@@ -46,7 +48,7 @@ impl UdpPort {
             addresses: addresses.to_vec(),
             locals: addresses
                 .iter()
-                .map(|&address| Local::bind(address, 0))
+                .map(|&address| Local::bind(address, super::interface::scope_of(address)?))
                 .collect::<io::Result<_>>()?,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
@@ -61,10 +63,7 @@ impl UdpPort {
     /// # Errors
     /// Those of `getsockopt(2)`.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        let sizes = self
-            .locals
-            .iter()
-            .map(|local| local.receiver.recv_buffer_size());
+        let sizes = self.locals.iter().map(|local| local.receiver.recv_buffer_size());
         sizes.reduce(|a, b| Ok(a?.min(b?))).unwrap_or(Ok(0))
     }
 }
@@ -79,8 +78,7 @@ impl Port for UdpPort {
     }
 
     fn commit(&mut self, flow: &Flow, length: usize) {
-        self.queue
-            .commit(flow, length, &mut self.locals, &mut self.counters);
+        self.queue.commit(flow, length, &mut self.locals, &mut self.counters);
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -109,14 +107,16 @@ impl Port for UdpPort {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.locals
-            .iter()
-            .map(|local| local.receiver.as_raw_fd())
-            .collect()
+        self.locals.iter().map(|local| local.receiver.as_raw_fd()).collect()
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
-        self.queue.full_sockets(&self.locals)
+        let full = self.queue.full_ways();
+        let socket = |(local, transmitter): SocketIndex| Some(self.locals.get(local)?.socket(transmitter).as_raw_fd());
+        let mut sockets: Vec<RawFd> = full.filter_map(socket).collect();
+        sockets.sort_unstable();
+        sockets.dedup();
+        sockets
     }
 
     fn counters(&self) -> PortCounters {
@@ -126,8 +126,6 @@ impl Port for UdpPort {
 
 impl fmt::Debug for UdpPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpPort")
-            .field("addresses", &self.addresses)
-            .finish_non_exhaustive()
+        f.debug_struct("UdpPort").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }

@@ -90,7 +90,7 @@ impl Victim {
     /// Hands the victim a datagram from `source`, and nothing else.
     pub fn push_from(&mut self, source: IpAddr, datagram: &[u8]) {
         let destination = self.pair.b.address;
-        let arrival = Arrival { source, destination, traffic_class: 0, hop_limit: 64, datagram };
+        let arrival = Arrival { source, destination, source_port: 0xc000, traffic_class: 0, hop_limit: 64, datagram };
         self.pair.b.endpoint.on_packet(self.pair.now, &arrival);
     }
 

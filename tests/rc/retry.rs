@@ -139,7 +139,7 @@ fn a_lost_read_request_is_found_before_the_ack_timeout() {
     pair.b.fill(0, &pattern(3 * MTU));
     watch(&pair, drop_first(1, |seen| seen.opcode == Opcode::RC_READ_REQUEST));
     pair.post_simple(1, Operation::Read(pair.b.remote(0)), 3 * MTU as u32);
-    pair.run(millis(25));
+    pair.run(millis(100));
     assert_eq!(statuses(&pair), [(1, Status::Success)]);
     assert_eq!(pair.a.bytes(0, 3 * MTU), pattern(3 * MTU));
 }
@@ -152,7 +152,7 @@ fn the_tail_probe_finds_a_lost_last_packet_and_costs_no_retry() {
     pair.run(millis(1));
     watch(&pair, drop_first(1, |seen| seen.opcode == Opcode::RC_WRITE_LAST));
     pair.post_simple(2, Operation::Write(pair.b.remote(0)), 3000);
-    pair.run(millis(2));
+    pair.run(millis(4));
     assert_eq!(statuses(&pair), [(1, Status::Success), (2, Status::Success)]);
     let counters = pair.a.counters();
     assert_eq!((counters.tail_probes, counters.ack_timeouts, counters.retransmitted_pkts), (1, 0, 1));

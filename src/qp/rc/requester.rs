@@ -50,7 +50,7 @@ struct Next {
 
 impl Requester {
     /// An acknowledge is asked for at least as often as this much was sent, so that the window keeps moving.
-    const ASK_EVERY: u64 = 32 * 1024;
+    const ASK_EVERY: u64 = 60 * 1024;
     /// Bytes that one READ request asks for at most, whatever the message: its answer is not paced by
     /// acknowledges, and must fit the receive buffer of a process without privilege.
     const READ_PIECE: u32 = 64 * 1024;
@@ -319,14 +319,14 @@ impl Requester {
     }
 
     /// The first time, asks with the newest packet: what the peer lacks before it, it will NAK, and nothing is sent
-    /// in vain. A peer that NAKed this gap before stays silent, so the second time everything is sent again.
+    /// in vain. A peer that NAKed this gap before stays silent, so the second time everything is sent again. A READ
+    /// or ATOMIC at the tail is not asked for again at once: its answer may be long, and merely late.
     fn probe(&mut self, common: &mut Common, now: Instant) {
         if !self.queue.is_busy() {
             return;
         }
-        let all_sent = self.queue.cursor_psn() == self.queue.sent_end;
-        if self.retry.probes == 0 && all_sent && self.newest().is_some() {
-            self.probe_due = true;
+        if self.retry.probes == 0 && self.queue.cursor_psn() == self.queue.sent_end {
+            self.probe_due = self.newest().is_some();
         } else {
             self.rewound_for = None;
             self.queue.rewind();

@@ -26,7 +26,7 @@ pub(super) struct Retry {
 
 impl Retry {
     /// A probe never comes sooner than this: a peer that sleeps needs longer to wake than a packet to travel.
-    const MIN_PROBE: Duration = Duration::from_millis(1);
+    const MIN_PROBE: Duration = Duration::from_millis(2);
     /// The first probe while no round trip was measured.
     const FIRST_PROBE: Duration = Duration::from_millis(20);
     /// Probes in vain come ever more slowly, up to this.
@@ -150,7 +150,7 @@ impl Retry {
 /// A responder has this long, and a requester may wait up to four times as long (IBTA 9.7.6.1.3); we wait twice,
 /// since a peer in software shares its processor and losses are found by the tail probe much earlier.
 fn ack_timeout(code: u8) -> Option<Duration> {
-    (code > 0).then(|| Duration::from_nanos(2 * 4096 << code.min(31)))
+    (code > 0).then(|| Duration::from_nanos((2 * 4096) << code.min(31)))
 }
 
 /// How long an RNR NAK with this timer code asks to wait (IBTA table 45).
@@ -205,8 +205,8 @@ mod tests {
     fn the_ack_timeout_doubles_and_zero_is_never() {
         assert_eq!(ack_timeout(0), None);
         assert_eq!(ack_timeout(1), Some(Duration::from_nanos(4 * 4096)));
-        assert_eq!(ack_timeout(14), Some(Duration::from_nanos(2 * 4096 << 14)));
-        assert_eq!(ack_timeout(31), Some(Duration::from_nanos(2 * 4096 << 31)));
+        assert_eq!(ack_timeout(14), Some(Duration::from_nanos((2 * 4096) << 14)));
+        assert_eq!(ack_timeout(31), Some(Duration::from_nanos((2 * 4096) << 31)));
     }
 
     #[test]

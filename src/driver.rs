@@ -1,0 +1,302 @@
+//! Joins one endpoint and one port behind one lock, and reads the clock for both.
+//!
+//! Three callers run the engine, and whoever comes first does the work. A program that posts transmits in its own thread.
+//! A program that polls an empty completion queue receives, answers and transmits in its own thread, if nobody else is
+//! at it; so does one that [sleeps](Driver::sleep) on a completion channel. A progress thread does so for all others,
+//! passive targets above all, and stands back for the rest.
+
+mod engine;
+mod sleep;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+
+use crossbeam_queue::SegQueue;
+use rustix::event::{EventfdFlags, eventfd};
+
+use self::engine::Engine;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::port::{Port, PortCounters};
+use crate::time::Instant;
+use crate::wire::Qpn;
+use crate::work::{ReceiveRequest, SendRequest};
+
+/// An endpoint and a port at work.
+///
+/// Every method may be called from any thread at any time. Dropping it ends the progress thread and closes the port.
+pub struct Driver {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why a list of work requests was not posted whole (`bad_wr` of `ibv_post_send(3)`).
+#[derive(Debug, thiserror::Error)]
+#[error("request {posted} of the list: {error}")]
+pub struct PostError {
+    /// How many requests were posted; the next one is at fault, and it and those behind it were not posted.
+    pub posted: usize,
+    /// What was wrong.
+    #[source]
+    pub error: Error,
+}
+
+impl From<PostError> for Error {
+    fn from(error: PostError) -> Self {
+        error.error
+    }
+}
+
+impl Driver {
+    /// Starts `endpoint` on `port`. What the engine has to tell is handed to `listener`, in order, outside of the lock,
+    /// from whichever thread ran the engine.
+    ///
+    /// `listener` must not drop the driver: it may run on the progress thread, which dropping waits for.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the progress thread or its wake-up cannot be made.
+    pub fn start(
+        endpoint: Endpoint,
+        port: Box<dyn Port>,
+        listener: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::system("an eventfd for the progress thread", error.into()))?;
+        let mut readable = port.descriptors();
+        readable.push(wake.as_raw_fd());
+        let shared = Arc::new(Shared {
+            engine: Mutex::new(Engine::new(endpoint, port)),
+            outbox: SegQueue::new(),
+            delivering: Mutex::new(()),
+            listener: Box::new(listener),
+            wake,
+            readable,
+            kicked: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
+            arms: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            relieved: AtomicBool::new(false),
+            dependents: AtomicUsize::new(0),
+            resting: AtomicBool::new(false),
+            dozing: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        });
+        let thread = thread::spawn(Arc::clone(&shared))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Runs `command` on the endpoint, at the present time, then sends what has become due: for everything that is not
+    /// posting or polling. It works on a broken device, too: what is destroyed must be gone.
+    pub fn command<T>(&self, command: impl FnOnce(&mut Endpoint, Instant) -> T) -> T {
+        let mut engine = self.shared.lock();
+        let now = engine.now();
+        let result = command(&mut engine.endpoint, now);
+        engine.transmit(now);
+        self.shared.settle(engine);
+        result
+    }
+
+    /// Looks at the endpoint.
+    pub fn inspect<T>(&self, look: impl FnOnce(&Endpoint) -> T) -> T {
+        look(&self.shared.lock().endpoint)
+    }
+
+    /// Posts `requests` to the send queue of `qpn`, and sends as much as may go now: one doorbell.
+    ///
+    /// The iterator runs while the endpoint is locked: it must not call into the driver.
+    ///
+    /// # Errors
+    /// Which request was refused and why; those before it are posted.
+    pub fn post_send(
+        &self,
+        qpn: Qpn,
+        requests: impl IntoIterator<Item = SendRequest>,
+    ) -> std::result::Result<(), PostError> {
+        let mut engine = self.shared.lock();
+        engine.check().map_err(|error| PostError { posted: 0, error })?;
+        let now = engine.now();
+        let endpoint = &mut engine.endpoint;
+        let result = each(requests, |request| endpoint.post_send(now, qpn, request));
+        engine.transmit(now);
+        self.shared.settle(engine);
+        result
+    }
+
+    /// Posts `requests` to the receive queue of `qpn`.
+    ///
+    /// The iterator runs while the endpoint is locked: it must not call into the driver.
+    ///
+    /// # Errors
+    /// Which request was refused and why; those before it are posted.
+    pub fn post_receive(
+        &self,
+        qpn: Qpn,
+        requests: impl IntoIterator<Item = ReceiveRequest>,
+    ) -> std::result::Result<(), PostError> {
+        let mut engine = self.shared.lock();
+        engine.check().map_err(|error| PostError { posted: 0, error })?;
+        let now = engine.now();
+        let endpoint = &mut engine.endpoint;
+        let result = each(requests, |request| endpoint.post_receive(now, qpn, request));
+        // A receive request makes no packet, but on a queue pair in error it is flushed, which is an event.
+        self.shared.settle(engine);
+        result
+    }
+
+    /// Runs the engine once, unless another thread is at it: what polling an empty completion queue does.
+    pub fn poll(&self) {
+        let Some(mut engine) = self.shared.try_lock() else { return };
+        // Only the holder of the lock writes, so this needs no atomic addition.
+        self.shared.polls.store(self.shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        engine.progress(1);
+        self.shared.settle(engine);
+    }
+
+    /// Tells that a program armed a completion queue and is about to sleep: the progress thread takes over at once.
+    pub fn attend(&self) {
+        self.shared.arms.fetch_add(1, Ordering::SeqCst);
+        if self.shared.resting.load(Ordering::SeqCst) {
+            self.shared.kick();
+        }
+    }
+
+    /// What the port counted.
+    #[must_use]
+    pub fn port_counters(&self) -> PortCounters {
+        self.shared.lock().port.counters()
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.kick();
+        if let Some(thread) = self.thread.take() {
+            // An error means that the thread panicked, which it has reported itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
+}
+
+/// Posts one request after the other, up to the first that is refused.
+fn each<R>(
+    requests: impl IntoIterator<Item = R>,
+    mut post: impl FnMut(R) -> Result<()>,
+) -> std::result::Result<(), PostError> {
+    for (posted, request) in requests.into_iter().enumerate() {
+        post(request).map_err(|error| PostError { posted, error })?;
+    }
+    Ok(())
+}
+
+/// What the callers and the progress thread share.
+struct Shared {
+    engine: Mutex<Engine>,
+    /// Events on their way to the listener, in order: pushed by whoever holds the engine.
+    outbox: SegQueue<Event>,
+    /// Held by the one thread that empties the outbox.
+    delivering: Mutex<()>,
+    listener: Box<dyn Fn(Event) + Send + Sync>,
+    /// An eventfd that whoever runs the engine waits on beside the port.
+    wake: OwnedFd,
+    /// The port's descriptors and `wake`.
+    readable: Vec<RawFd>,
+    /// Whether `wake` was written and not read yet.
+    kicked: AtomicBool,
+    /// How often a program ran the engine by polling.
+    polls: AtomicU64,
+    /// How often a completion queue was armed.
+    arms: AtomicU64,
+    /// How often a thread of the program has run the engine in its sleep.
+    turns: AtomicU64,
+    /// Whether one does.
+    relieved: AtomicBool,
+    /// How many more sleep, and depend on others to run the engine.
+    dependents: AtomicUsize,
+    /// Whether the progress thread leaves the engine to the program.
+    resting: AtomicBool,
+    /// Whether it does so until told otherwise.
+    dozing: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    /// The engine. A thread that panicked with it left it between two of its steps, so it is still sound.
+    fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The engine, unless another thread has it.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Ends a caller's turn: gives the engine back, wakes who sleeps in charge of it if that sleeps for too long now, and
+    /// delivers events.
+    fn settle(&self, mut engine: MutexGuard<'_, Engine>) {
+        let somebody_sleeps = self.relieved.load(Ordering::SeqCst) || !self.resting.load(Ordering::SeqCst);
+        let late = somebody_sleeps && engine.outpaces_watch();
+        self.collect(&mut engine);
+        drop(engine);
+        if late {
+            self.kick();
+        }
+        self.deliver();
+    }
+
+    /// Moves the engine's events to the outbox.
+    fn collect(&self, engine: &mut Engine) {
+        while let Some(event) = engine.next_event() {
+            self.outbox.push(event);
+        }
+    }
+
+    /// Hands the outbox to the listener. Where another thread is at it already, that one takes what was added, too: it
+    /// looks again after it has let go.
+    fn deliver(&self) {
+        while !self.outbox.is_empty() {
+            let _turn = match self.delivering.try_lock() {
+                Ok(turn) => turn,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            while let Some(event) = self.outbox.pop() {
+                (self.listener)(event);
+            }
+        }
+    }
+
+    /// Wakes the progress thread, and who has taken its place.
+    fn kick(&self) {
+        if !self.kicked.swap(true, Ordering::SeqCst) {
+            // It fails only at 2^64 - 2 unread wake-ups.
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes back a wake-up. The descriptor is emptied first: a kick that comes between is not written, but its cause
+    /// is seen, because the thread looks at everything again after this.
+    fn calm(&self) {
+        if self.kicked.load(Ordering::SeqCst) {
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+            self.kicked.store(false, Ordering::SeqCst);
+        }
+    }
+}

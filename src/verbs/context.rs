@@ -1,0 +1,211 @@
+//! An open device.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use super::channel::{CompletionChannel, Sink};
+use super::cq::{CompletionQueue, Connection, CqInner};
+use super::device::Device;
+use super::event_queue::EventQueue;
+use super::events::AsyncEvents;
+use super::limits::{DeviceAttributes, PortAttributes};
+use super::open::OpenOptions;
+use super::pd::ProtectionDomain;
+use crate::counters::Counters;
+use crate::driver::Driver;
+use crate::error::{Error, Result};
+use crate::event::{AsyncEvent, Event};
+use crate::port::PortCounters;
+use crate::qp::Mtu;
+use crate::wire::Gid;
+
+/// An open device (`ibv_open_device(3)`). Clones are the same context.
+///
+/// It owns an address, a port and a thread that serves peers while the program does something else. All ends when the last
+/// object made from it is dropped.
+///
+/// ```
+/// use uroce::verbs::Context;
+///
+/// let context = Context::open("uroce_lo")?;
+/// // On loopback each context has an address of its own.
+/// assert!(context.address(0)?.is_loopback());
+/// assert_eq!(context.gid(0)?.address(), context.address(0)?);
+/// # Ok::<(), uroce::error::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Context {
+    inner: Arc<ContextInner>,
+}
+
+impl Context {
+    /// Opens the device of this name with the usual options.
+    ///
+    /// # Errors
+    /// See [`OpenOptions::open`].
+    pub fn open(name: &str) -> Result<Self> {
+        Self::options(name).open()
+    }
+
+    /// How to open the device of this name.
+    #[must_use]
+    pub fn options(name: &str) -> OpenOptions {
+        OpenOptions::new(name)
+    }
+
+    pub(super) fn new(driver: Driver, registry: Arc<Registry>, device: Device, addresses: Vec<IpAddr>) -> Self {
+        let next_cq = AtomicU32::new(1);
+        let mtu = device.mtu;
+        Self { inner: Arc::new(ContextInner { driver, registry, device, addresses, mtu, next_cq }) }
+    }
+
+    /// The device that was opened.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// The addresses that it sends from and receives for, by GID index.
+    #[must_use]
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.inner.addresses
+    }
+
+    /// The address of the GID of this index.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is none; the text says how many there are.
+    pub fn address(&self, index: u8) -> Result<IpAddr> {
+        self.inner.address(index)
+    }
+
+    /// The GID of this index (`ibv_query_gid(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is none; the text says how many there are.
+    pub fn gid(&self, index: u8) -> Result<Gid> {
+        self.address(index).map(Gid::from)
+    }
+
+    /// What the device can do (`ibv_query_device(3)`).
+    #[must_use]
+    pub fn device_attributes(&self) -> DeviceAttributes {
+        DeviceAttributes::of(&self.inner.device)
+    }
+
+    /// The state and limits of its one port (`ibv_query_port(3)`), as of opening.
+    #[must_use]
+    pub fn query_port(&self) -> PortAttributes {
+        PortAttributes::of(&self.inner.device, self.inner.addresses.len())
+    }
+
+    /// A protection domain (`ibv_alloc_pd(3)`).
+    #[must_use]
+    pub fn alloc_pd(&self) -> ProtectionDomain {
+        ProtectionDomain::new(Arc::clone(&self.inner))
+    }
+
+    /// A completion channel (`ibv_create_comp_channel(3)`).
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no file descriptor left.
+    pub fn create_completion_channel(&self) -> Result<CompletionChannel> {
+        CompletionChannel::new(Arc::clone(&self.inner))
+    }
+
+    /// A queue for `capacity` completions, which reports to `channel` when armed (`ibv_create_cq(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a capacity out of range or a channel of another context.
+    pub fn create_cq(&self, capacity: usize, channel: Option<&CompletionChannel>) -> Result<CompletionQueue> {
+        CompletionQueue::new(&self.inner, capacity, channel)
+    }
+
+    /// The asynchronous events.
+    #[must_use]
+    pub fn events(&self) -> AsyncEvents {
+        AsyncEvents::new(Arc::clone(&self.inner.registry))
+    }
+
+    /// What all queue pairs together counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.inner.driver.inspect(|endpoint| endpoint.counters())
+    }
+
+    /// What the port counted.
+    #[must_use]
+    pub fn port_counters(&self) -> PortCounters {
+        self.inner.driver.port_counters()
+    }
+}
+
+/// What every object of a context keeps alive.
+#[derive(Debug)]
+pub(super) struct ContextInner {
+    pub(super) driver: Driver,
+    pub(super) registry: Arc<Registry>,
+    pub(super) device: Device,
+    pub(super) addresses: Vec<IpAddr>,
+    /// The largest path MTU.
+    pub(super) mtu: Mtu,
+    next_cq: AtomicU32,
+}
+
+impl ContextInner {
+    pub(super) fn next_cq_number(&self) -> u32 {
+        self.next_cq.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn address(&self, index: u8) -> Result<IpAddr> {
+        self.addresses.get(usize::from(index)).copied().ok_or_else(|| {
+            let count = self.addresses.len();
+            Error::invalid("gid_index", format!("{index}; {} has {count} GIDs, from 0", self.device.name))
+        })
+    }
+}
+
+/// Where the engine's events go. The driver's thread holds it, so it holds no context in turn.
+#[derive(Debug)]
+pub(super) struct Registry {
+    /// The asynchronous events.
+    pub(super) events: EventQueue<AsyncEvent>,
+    connections: RwLock<HashMap<u32, Connection>>,
+}
+
+impl Registry {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self { events: EventQueue::new()?, connections: RwLock::default() })
+    }
+
+    /// Hands an event on.
+    pub(super) fn dispatch(&self, event: Event) {
+        match event {
+            Event::Async(event) => self.events.push(event),
+            Event::Completion(number) => {
+                let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
+                if let Some((cq, sink)) = connections.get(&number) {
+                    sink.push(Weak::clone(cq));
+                }
+            }
+        }
+    }
+
+    /// From now on events of the completion queue `number` go to `sink`.
+    pub(super) fn connect(&self, number: u32, cq: Weak<CqInner>, sink: Arc<Sink>) {
+        self.connections.write().unwrap_or_else(PoisonError::into_inner).insert(number, (cq, sink));
+    }
+
+    /// Forgets a completion queue.
+    pub(super) fn disconnect(&self, number: u32) {
+        self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+}
+
+impl From<Arc<ContextInner>> for Context {
+    fn from(inner: Arc<ContextInner>) -> Self {
+        Self { inner }
+    }
+}

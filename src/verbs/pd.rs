@@ -1,0 +1,86 @@
+//! Protection domains.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::context::{Context, ContextInner};
+use super::mr::MemoryRegion;
+use super::qp::{QpConfig, QueuePair};
+use crate::error::Result;
+use crate::memory::{Access, PdNumber};
+
+/// A protection domain (`ibv_alloc_pd(3)`): its queue pairs reach its memory and no other. Clones are the same domain.
+///
+/// ```
+/// use uroce::verbs::{Access, Context};
+///
+/// let pd = Context::open("uroce_lo")?.alloc_pd();
+/// let region = pd.register(4096, Access::LOCAL_WRITE)?;
+/// assert_eq!(region.len(), 4096);
+/// assert!(pd.register(4096, Access::REMOTE_WRITE).is_err(), "remote write needs local write");
+/// # Ok::<(), uroce::error::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain {
+    inner: Arc<PdInner>,
+}
+
+impl ProtectionDomain {
+    pub(super) fn new(context: Arc<ContextInner>) -> Self {
+        let number = context.driver.command(|endpoint, _| endpoint.memory_mut().allocate_pd());
+        Self { inner: Arc::new(PdInner { number, context }) }
+    }
+
+    /// Allocates `length` zero bytes, page aligned, and registers them (`ibv_reg_mr(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) for access flags that contradict each other,
+    /// [`Error::Full`](crate::error::Error::Full) when there are too many regions.
+    pub fn register(&self, length: usize, access: Access) -> Result<MemoryRegion> {
+        MemoryRegion::owned(&self.inner, length, access)
+    }
+
+    /// Registers `length` bytes of the program's own memory, whose first byte the peer knows by the address `iova`
+    /// (`ibv_reg_mr_iova(3)`).
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    ///
+    /// # Safety
+    /// Until the region is dropped, `start .. start + length` must stay allocated, readable and, with
+    /// [`Access::LOCAL_WRITE`], writable; and the program must expect the bytes to be read or changed at any time: it
+    /// must not hold a reference to bytes that change.
+    #[allow(unsafe_code)]
+    pub unsafe fn register_raw(
+        &self,
+        start: NonNull<u8>,
+        length: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion> {
+        // SAFETY: the caller makes the same promise.
+        unsafe { MemoryRegion::raw(&self.inner, start, length, iova, access) }
+    }
+
+    /// A queue pair (`ibv_create_qp(3)`), in the state RESET.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) for a capacity out of range or a completion queue of another
+    /// context, [`Error::Full`](crate::error::Error::Full) when there are too many queue pairs.
+    pub fn create_qp(&self, config: &QpConfig) -> Result<QueuePair> {
+        QueuePair::new(&self.inner, config)
+    }
+
+    /// The context it was made from.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        Context::from(Arc::clone(&self.inner.context))
+    }
+}
+
+/// A protection domain's number and context.
+#[derive(Debug)]
+pub(super) struct PdInner {
+    pub(super) number: PdNumber,
+    pub(super) context: Arc<ContextInner>,
+}
