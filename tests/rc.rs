@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "rc/duplicates.rs"]
+mod duplicates;
 #[path = "rc/faults.rs"]
 mod faults;
 #[path = "rc/forged.rs"]

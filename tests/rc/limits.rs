@@ -8,6 +8,7 @@ use uroce::queue::{Arm, CompletionQueue};
 use uroce::time::{Duration, Instant};
 use uroce::work::{Operation, ReceiveRequest, SendRequest, Sge, Status};
 
+use crate::common::craft::{deliver, drain};
 use crate::common::pair::{Options, Pair, connect, init};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -140,29 +141,14 @@ fn an_armed_completion_queue_raises_one_event() {
     for id in 0..3 {
         pair.post_simple(id, Operation::Write(pair.b.remote(0)), 8);
     }
-    let mut room = vec![0; uroce::wire::MAX_DATAGRAM];
-    let mut events = Vec::new();
-    for _ in 0..2 {
-        let mut packets = Vec::new();
-        while let Some(transmit) = pair.a.endpoint.poll_transmit(pair.now, &mut room) {
-            packets.push(room[..transmit.length].to_vec());
-        }
-        let mut answers = Vec::new();
-        for datagram in &packets {
-            let (source, destination) = (pair.a.address, pair.b.address);
-            let arrival = uroce::wire::Arrival { source, destination, traffic_class: 0, hop_limit: 64, datagram };
-            pair.b.endpoint.on_packet(pair.now, &arrival);
-        }
-        while let Some(transmit) = pair.b.endpoint.poll_transmit(pair.now, &mut room) {
-            answers.push(room[..transmit.length].to_vec());
-        }
-        for datagram in &answers {
-            let (source, destination) = (pair.b.address, pair.a.address);
-            let arrival = uroce::wire::Arrival { source, destination, traffic_class: 0, hop_limit: 64, datagram };
-            pair.a.endpoint.on_packet(pair.now, &arrival);
-        }
-        events.extend(std::iter::from_fn(|| pair.a.endpoint.poll_event()));
+    let (now, at_a, at_b) = (pair.now, pair.a.address, pair.b.address);
+    for datagram in drain(&mut pair.a, now) {
+        deliver(&mut pair.b, now, at_a, &datagram);
     }
+    for datagram in drain(&mut pair.b, now) {
+        deliver(&mut pair.a, now, at_b, &datagram);
+    }
+    let events: Vec<_> = std::iter::from_fn(|| pair.a.endpoint.poll_event()).collect();
     assert_eq!(events, [Event::Completion(1)]);
     assert_eq!(pair.a.cq.len(), 3);
 }

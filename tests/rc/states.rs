@@ -7,9 +7,10 @@ use uroce::memory::{Access, Buffer, Region};
 use uroce::port::{SimDatagram, Verdict};
 use uroce::qp::{AddressVector, Attributes, State};
 use uroce::time::{Duration, Instant};
-use uroce::wire::{Arrival, Opcode};
+use uroce::wire::Opcode;
 use uroce::work::{Completion, Operation, ReceiveRequest, SendFlags, SendRequest, Status};
 
+use crate::common::craft::deliver;
 use crate::common::mesh::Mesh;
 use crate::common::pair::{Options, Pair, Side, connect, to, way_to_rts};
 use crate::common::watch::{drop_first, watch};
@@ -202,10 +203,7 @@ fn packets_of_an_old_connection_do_not_reach_the_new_one() {
     modify(&mut pair.b, &rtr).unwrap();
     for datagram in kept.lock().unwrap().iter() {
         let side = if datagram.flow.destination == pair.a.address { &mut pair.a } else { &mut pair.b };
-        let (source, destination) = (datagram.flow.source, datagram.flow.destination);
-        let bytes = &datagram.bytes;
-        side.endpoint
-            .on_packet(pair.now, &Arrival { source, destination, traffic_class: 0, hop_limit: 64, datagram: bytes });
+        deliver(side, pair.now, datagram.flow.source, &datagram.bytes);
     }
     pair.run(SECOND);
     assert_eq!(pair.b.bytes(0, 3000), [1; 3000]);
