@@ -247,6 +247,20 @@ fn a_message_longer_than_its_receive_fails_both_ends() {
     assert_eq!(victim.pair.b.bytes(10, 54), [0; 54], "nothing beyond the element");
 }
 
+/// A WRITE with immediate takes a receive request before its memory is checked. When that is refused, the receive is
+/// flushed like the others: once, it vanished (found by fuzzing).
+#[test]
+fn a_receive_that_a_refused_write_took_is_flushed() {
+    let (mut victim, key, base) = victim();
+    victim.pair.receive(1, 0, 8);
+    victim.pair.receive(2, 0, 8);
+    let packet = victim.request(Opcode::RC_WRITE_ONLY_IMM).reth(base, key ^ 1, 8).payload(&[7; 8]);
+    let answers = victim.ask(&packet);
+    assert_refused(&mut victim, &answers, PSN, NakCode::RemoteAccess, "unknown key");
+    let ended: Vec<_> = victim.pair.b.completions.iter().map(|c| (c.id, c.status)).collect();
+    assert_eq!(ended, [(1, Status::FlushError), (2, Status::FlushError)]);
+}
+
 #[test]
 fn a_receive_into_memory_that_is_gone_is_a_remote_operational_error() {
     let (mut victim, ..) = victim();

@@ -146,7 +146,9 @@ impl Responder {
     ) -> Outcome {
         common.counters.send_fatal_nak += 1;
         self.acknowledge(common, self.expected, Syndrome::Nak(code));
-        if let (Some(status), Some(request)) = (status, self.current.take()) {
+        if let Some(status) = status
+            && let Some(request) = self.current.take()
+        {
             let failed = Completion { id: request.id, status, kind: CompletionKind::Receive, ..Completion::default() };
             common.complete_receive(failed, around.events);
         }
