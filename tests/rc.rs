@@ -2,11 +2,21 @@
 
 mod common;
 
+#[path = "rc/duplicates.rs"]
+mod duplicates;
 #[path = "rc/faults.rs"]
 mod faults;
+#[path = "rc/forged.rs"]
+mod forged;
+#[path = "rc/hostile.rs"]
+mod hostile;
+#[path = "rc/limits.rs"]
+mod limits;
 #[path = "rc/operations.rs"]
 mod operations;
 #[path = "rc/retry.rs"]
 mod retry;
+#[path = "rc/states.rs"]
+mod states;
 #[path = "rc/traffic.rs"]
 mod traffic;

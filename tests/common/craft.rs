@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use uroce::time::Instant;
 use uroce::wire::{
     Aeth, Arrival, AtomicEth, Bth, Extensions, Opcode, Packet, Psn, Qpn, Reth, Syndrome, emit_headers, pad_of,
 };
 
-use super::pair::Pair;
+use super::pair::{Pair, Side};
 
 /// A packet in the making.
 #[derive(Clone, Debug)]
@@ -67,6 +68,23 @@ impl Craft {
     }
 }
 
+/// Hands `side` a datagram that comes from `source`.
+pub fn deliver(side: &mut Side, now: Instant, source: IpAddr, datagram: &[u8]) {
+    let destination = side.address;
+    let arrival = Arrival { source, destination, source_port: 0xc000, traffic_class: 0, hop_limit: 64, datagram };
+    side.endpoint.on_packet(now, &arrival);
+}
+
+/// The datagrams that `side` has to send now.
+pub fn drain(side: &mut Side, now: Instant) -> Vec<Vec<u8>> {
+    let mut room = vec![0; uroce::wire::MAX_DATAGRAM];
+    std::iter::from_fn(|| {
+        let transmit = side.endpoint.poll_transmit(now, &mut room)?;
+        Some(room[..transmit.length].to_vec())
+    })
+    .collect()
+}
+
 /// What the engine answered: opcode, PSN, and the verdict where there is one.
 pub type Answer = (Opcode, u32, Option<Syndrome>);
 
@@ -89,9 +107,7 @@ impl Victim {
 
     /// Hands the victim a datagram from `source`, and nothing else.
     pub fn push_from(&mut self, source: IpAddr, datagram: &[u8]) {
-        let destination = self.pair.b.address;
-        let arrival = Arrival { source, destination, source_port: 0xc000, traffic_class: 0, hop_limit: 64, datagram };
-        self.pair.b.endpoint.on_packet(self.pair.now, &arrival);
+        deliver(&mut self.pair.b, self.pair.now, source, datagram);
     }
 
     /// Hands the victim a packet from its peer's address, and nothing else.
@@ -101,12 +117,7 @@ impl Victim {
 
     /// The datagrams that the victim has to send now.
     pub fn drain(&mut self) -> Vec<Vec<u8>> {
-        let mut room = vec![0; uroce::wire::MAX_DATAGRAM];
-        std::iter::from_fn(|| {
-            let transmit = self.pair.b.endpoint.poll_transmit(self.pair.now, &mut room)?;
-            Some(room[..transmit.length].to_vec())
-        })
-        .collect()
+        drain(&mut self.pair.b, self.pair.now)
     }
 
     /// The answers that the victim has to send now.

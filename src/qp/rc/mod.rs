@@ -1,6 +1,7 @@
 //! Reliable connection: requester and responder are separate machines; each knows only its own direction.
 
 mod completer;
+mod execute;
 mod inflight;
 mod probe;
 mod replay;

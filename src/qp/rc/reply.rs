@@ -111,13 +111,24 @@ impl Replies {
         self.queue.push_back(reply);
     }
 
-    /// Owes an answer of `executed` again: in its place by PSN, and instead of any other answer of it, so that a peer that
-    /// asks for one READ in many pieces fills no memory.
-    pub(super) fn repeat(&mut self, executed: &Executed, reply: Reply) {
-        let is_of_executed = |psn: Psn| !psn.is_before(executed.first) && !executed.last.is_before(psn);
-        self.queue.retain(|other| matches!(other, Reply::Acknowledge { .. }) || !is_of_executed(other.psn()));
+    /// Owes an answer of `executed` again: in its place by PSN, before any acknowledge of it, and instead of any other
+    /// answer of it, so that a peer that asks for one READ in many pieces fills no memory. What replaces a first answer
+    /// is one, or a peer that asks for each READ twice would never have too many.
+    pub(super) fn repeat(&mut self, executed: &Executed, mut reply: Reply) {
+        let is_of_executed = |other: &Reply| {
+            let psn = other.psn();
+            !matches!(other, Reply::Acknowledge { .. })
+                && !psn.is_before(executed.first)
+                && !executed.last.is_before(psn)
+        };
+        if self.queue.iter().any(|other| is_of_executed(other) && other.is_new_fetch())
+            && let Reply::Read(ReadReply { is_again, .. }) | Reply::Atomic { is_again, .. } = &mut reply
+        {
+            *is_again = false;
+        }
+        self.queue.retain(|other| !is_of_executed(other));
         let from = reply.psn();
-        let place = self.queue.iter().position(|other| from.is_before(other.psn())).unwrap_or(self.queue.len());
+        let place = self.queue.iter().position(|other| !other.psn().is_before(from)).unwrap_or(self.queue.len());
         self.queue.insert(place, reply);
     }
 
