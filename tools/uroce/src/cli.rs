@@ -1,0 +1,22 @@
+//! The command line as a whole.
+
+use clap::{Parser, Subcommand};
+
+use crate::pingpong;
+
+/// RDMA over Converged Ethernet v2 in user space: no RDMA device, no kernel module, no root.
+#[derive(Debug, Parser)]
+#[command(name = "uroce", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Pingpong(pingpong::Arguments),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  uroce pingpong 192.0.2.1                 exchange messages with ibv_rc_pingpong on 192.0.2.1";
