@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::pingpong;
+use crate::{perf, pingpong};
 
 /// RDMA over Converged Ethernet v2 in user space: no RDMA device, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -15,6 +15,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Pingpong(pingpong::Arguments),
+    Perf(perf::Arguments),
 }
 
 const EXAMPLES: &str = "\

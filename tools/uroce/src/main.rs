@@ -6,6 +6,7 @@
 mod cli;
 mod device;
 mod net;
+mod perf;
 mod pingpong;
 
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Perf(arguments) => perf::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Pingpong(arguments) => pingpong::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
