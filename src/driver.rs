@@ -2,14 +2,18 @@
 //!
 //! Three callers run the engine, and whoever comes first does the work. A program that posts transmits in its own thread.
 //! A program that polls an empty completion queue receives, answers and transmits in its own thread, if nobody else is
-//! at it. A [progress thread](thread) does so for programs that sleep, and stands back while one polls.
+//! at it; so does one that [sleeps](Driver::sleep) on a completion channel. A progress thread does so for all others,
+//! passive targets above all, and stands back for the rest.
 
 mod engine;
+mod sleep;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::fmt;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
@@ -73,13 +77,18 @@ impl Driver {
             delivering: Mutex::new(()),
             listener: Box::new(listener),
             wake,
+            readable,
             kicked: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             arms: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            relieved: AtomicBool::new(false),
+            dependents: AtomicUsize::new(0),
             resting: AtomicBool::new(false),
+            dozing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         });
-        let thread = thread::spawn(Arc::clone(&shared), readable)?;
+        let thread = thread::spawn(Arc::clone(&shared))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -201,16 +210,26 @@ struct Shared {
     /// Held by the one thread that empties the outbox.
     delivering: Mutex<()>,
     listener: Box<dyn Fn(Event) + Send + Sync>,
-    /// An eventfd that the progress thread waits on beside the port.
+    /// An eventfd that whoever runs the engine waits on beside the port.
     wake: OwnedFd,
+    /// The port's descriptors and `wake`.
+    readable: Vec<RawFd>,
     /// Whether `wake` was written and not read yet.
     kicked: AtomicBool,
     /// How often a program ran the engine by polling.
     polls: AtomicU64,
     /// How often a completion queue was armed.
     arms: AtomicU64,
-    /// Whether the progress thread leaves the port to a program that polls.
+    /// How often a thread of the program has run the engine in its sleep.
+    turns: AtomicU64,
+    /// Whether one does.
+    relieved: AtomicBool,
+    /// How many more sleep, and depend on others to run the engine.
+    dependents: AtomicUsize,
+    /// Whether the progress thread leaves the engine to the program.
     resting: AtomicBool,
+    /// Whether it does so until told otherwise.
+    dozing: AtomicBool,
     stopping: AtomicBool,
 }
 
@@ -229,10 +248,11 @@ impl Shared {
         }
     }
 
-    /// Ends a caller's turn: gives the engine back, wakes the progress thread if it sleeps for too long now, and delivers
-    /// events.
+    /// Ends a caller's turn: gives the engine back, wakes who sleeps in charge of it if that sleeps for too long now, and
+    /// delivers events.
     fn settle(&self, mut engine: MutexGuard<'_, Engine>) {
-        let late = !self.resting.load(Ordering::Relaxed) && engine.outpaces_thread();
+        let somebody_sleeps = self.relieved.load(Ordering::SeqCst) || !self.resting.load(Ordering::SeqCst);
+        let late = somebody_sleeps && engine.outpaces_watch();
         self.collect(&mut engine);
         drop(engine);
         if late {
@@ -263,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// Wakes the progress thread.
+    /// Wakes the progress thread, and who has taken its place.
     fn kick(&self) {
         if !self.kicked.swap(true, Ordering::SeqCst) {
             // It fails only at 2^64 - 2 unread wake-ups.

@@ -77,9 +77,24 @@ impl Error {
             Self::Missing { .. } => ENOENT,
             Self::Busy { .. } => EBUSY,
             Self::Unsupported(_) => EOPNOTSUPP,
-            Self::System { source, .. } => source.raw_os_error().unwrap_or(EIO),
+            Self::System { source, .. } => {
+                source.raw_os_error().or_else(|| errno_of_kind(source.kind())).unwrap_or(EIO)
+            }
         }
     }
+}
+
+/// The errno of an error of the system whose text was made clearer, so that only its kind is left.
+fn errno_of_kind(kind: io::ErrorKind) -> Option<i32> {
+    Some(match kind {
+        io::ErrorKind::NotFound => 2,
+        io::ErrorKind::PermissionDenied => 13,
+        io::ErrorKind::Unsupported => 95,
+        io::ErrorKind::AddrInUse => 98,
+        io::ErrorKind::AddrNotAvailable => 99,
+        io::ErrorKind::NetworkDown => 100,
+        _ => return None,
+    })
 }
 
 /// What verbs return.

@@ -3,8 +3,7 @@
 //! Every case moves data one way with one operation, checks every byte where it arrived, and the completion on
 //! both sides. A clean link must cause no retry; the counters of both sides are in the table that is printed.
 //!
-//! A spread of the matrix runs by default; `UROCE_INTEROP=full` runs all of it (`tools/check --full`).
-//! The guests are those of `tools/guest/guest`; without them the tests say loudly that they are skipped.
+//! `tools/check` runs it; by hand: `cargo test --test interop -- --nocapture --test-threads=1`, as root. The guests are those of `tools/guest/guest`; without them the tests say loudly that they are skipped.
 
 mod common;
 

@@ -17,11 +17,11 @@ pub(super) struct Engine {
     failure: Option<io::Error>,
     /// Whether the program has not been told of the failure.
     failure_untold: bool,
-    /// What the progress thread sleeps for.
+    /// What whoever sleeps in charge of the engine sleeps for.
     watch: Watch,
 }
 
-/// What the progress thread wakes up for by itself, beside arriving datagrams.
+/// What whoever sleeps in charge of the engine wakes up for by itself, beside arriving datagrams.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Watch {
     /// The next timer.
@@ -123,7 +123,7 @@ impl Engine {
         self.endpoint.poll_event()
     }
 
-    /// Notes what the progress thread is going to sleep for.
+    /// Notes what the caller is going to sleep for.
     pub(super) fn watch(&mut self) -> Watch {
         let alive = self.failure.is_none();
         self.watch =
@@ -131,13 +131,13 @@ impl Engine {
         self.watch
     }
 
-    /// Whether something has become due since that the progress thread sleeps past. Once told, it counts as noted.
-    pub(super) fn outpaces_thread(&mut self) -> bool {
+    /// Whether something has become due since that the sleeper would sleep past. Once told, it counts as noted.
+    pub(super) fn outpaces_watch(&mut self) -> bool {
         let before = self.watch;
         let now = self.watch();
         let earlier = now.timer.is_some_and(|timer| before.timer.is_none_or(|noted| timer < noted));
         if !earlier {
-            // The thread still wakes at the earlier time.
+            // The sleeper still wakes at the earlier time.
             self.watch.timer = before.timer;
         }
         self.watch.backlog |= before.backlog;

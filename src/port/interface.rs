@@ -59,17 +59,12 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut netlink = Netlink::open()?;
     let links = netlink.ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), true)?;
     let mut interfaces: Vec<Interface> = links.into_iter().filter_map(interface).collect();
-    let addresses = netlink.ask(
-        RouteNetlinkMessage::GetAddress(AddressMessage::default()),
-        true,
-    )?;
+    let addresses = netlink.ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), true)?;
     for answer in addresses {
         let RouteNetlinkMessage::NewAddress(message) = answer else {
             continue;
         };
-        let owner = interfaces
-            .iter_mut()
-            .find(|interface| interface.index == message.header.index);
+        let owner = interfaces.iter_mut().find(|interface| interface.index == message.header.index);
         if let (Some(owner), Some(address)) = (owner, address(&message)) {
             owner.addresses.push(address);
         }
@@ -83,9 +78,7 @@ pub(super) fn scope_of(address: IpAddr) -> io::Result<u32> {
     if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
         return Ok(0);
     }
-    let owner = interfaces()?
-        .into_iter()
-        .find(|interface| interface.has(address));
+    let owner = interfaces()?.into_iter().find(|interface| interface.has(address));
     Ok(owner.map_or(0, |interface| interface.index))
 }
 
@@ -117,32 +110,20 @@ fn interface(answer: RouteNetlinkMessage) -> Option<Interface> {
 
 fn address(message: &AddressMessage) -> Option<InterfaceAddress> {
     let unusable = AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed;
-    let optimistic = message
-        .header
-        .flags
-        .contains(AddressHeaderFlags::Optimistic);
+    let optimistic = message.header.flags.contains(AddressHeaderFlags::Optimistic);
     if message.header.flags.intersects(unusable) && !optimistic {
         return None;
     }
     // On a point-to-point link `Address` is the peer's, and `Local` this host's.
-    let local = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            AddressAttribute::Local(address) => Some(*address),
-            _ => None,
-        });
-    let other = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            AddressAttribute::Address(address) => Some(*address),
-            _ => None,
-        });
-    Some(InterfaceAddress {
-        address: local.or(other)?,
-        prefix_length: message.header.prefix_len,
-    })
+    let local = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Local(address) => Some(*address),
+        _ => None,
+    });
+    let other = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Address(address) => Some(*address),
+        _ => None,
+    });
+    Some(InterfaceAddress { address: local.or(other)?, prefix_length: message.header.prefix_len })
 }
 
 #[cfg(test)]
@@ -152,29 +133,20 @@ mod tests {
     #[test]
     fn loopback_is_there() {
         let interfaces = interfaces().expect("netlink");
-        let loopback = interfaces
-            .iter()
-            .find(|interface| interface.loopback)
-            .expect("a loopback interface");
+        let loopback = interfaces.iter().find(|interface| interface.loopback).expect("a loopback interface");
         assert_eq!(loopback.name, "lo");
         assert_eq!(loopback.mac, Some([0; 6]));
         assert!(loopback.index > 0 && loopback.mtu >= 1280);
         assert!(loopback.has("127.79.0.1".parse().expect("an address")));
         assert!(!loopback.has("192.0.2.1".parse().expect("an address")));
-        let localhost = InterfaceAddress {
-            address: "127.0.0.1".parse().expect("an address"),
-            prefix_length: 8,
-        };
+        let localhost = InterfaceAddress { address: "127.0.0.1".parse().expect("an address"), prefix_length: 8 };
         assert!(loopback.addresses.contains(&localhost), "{loopback:?}");
     }
 
     #[test]
     fn only_link_local_addresses_have_a_scope() {
         for address in ["127.0.0.1", "::1", "fd00::1", "fe80::dead:beef"] {
-            assert_eq!(
-                scope_of(address.parse().expect("an address")).expect("netlink"),
-                0
-            );
+            assert_eq!(scope_of(address.parse().expect("an address")).expect("netlink"), 0);
         }
         for interface in interfaces().expect("netlink") {
             for own in &interface.addresses {

@@ -50,11 +50,7 @@ impl Address {
 
     /// The bytes from `at` on.
     fn field<const N: usize>(&self, at: usize) -> [u8; N] {
-        self.0
-            .get(at..)
-            .and_then(|rest| rest.first_chunk())
-            .copied()
-            .unwrap_or([0; N])
+        self.0.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
     }
 
     /// The room, for the kernel to read from or write to.
@@ -142,16 +138,9 @@ impl Control {
     pub(super) fn fill(&mut self, message: &Outgoing<'_>) -> usize {
         let mut used = 0;
         if let Some(segment) = message.segment {
-            used = self.push(
-                used,
-                libc::SOL_UDP,
-                libc::UDP_SEGMENT,
-                &segment.to_ne_bytes(),
-            );
+            used = self.push(used, libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
         }
-        let v6 = message
-            .destination
-            .is_some_and(|to| to.family() == libc::AF_INET6);
+        let v6 = message.destination.is_some_and(|to| to.family() == libc::AF_INET6);
         let (level, class, hops) = if v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
         } else {
@@ -170,12 +159,7 @@ impl Control {
     /// integers whose order `cmsg(3)` fixes, and both header and data are padded to the alignment.
     fn push(&mut self, used: usize, level: c_int, kind: c_int, data: &[u8]) -> usize {
         let length = CONTROL_HEADER + data.len();
-        let fields = [
-            &length.to_ne_bytes()[..],
-            &level.to_ne_bytes()[..],
-            &kind.to_ne_bytes()[..],
-            data,
-        ];
+        let fields = [&length.to_ne_bytes()[..], &level.to_ne_bytes()[..], &kind.to_ne_bytes()[..], data];
         let mut at = used;
         for field in fields {
             self.0[at..at + field.len()].copy_from_slice(field);
@@ -198,14 +182,8 @@ impl Control {
             let Some(data) = rest.get(CONTROL_HEADER..total) else {
                 return;
             };
-            incoming.note(
-                c_int::from_ne_bytes(level),
-                c_int::from_ne_bytes(kind),
-                data,
-            );
-            rest = rest
-                .get(total.next_multiple_of(align_of::<cmsghdr>())..)
-                .unwrap_or(&[]);
+            incoming.note(c_int::from_ne_bytes(level), c_int::from_ne_bytes(kind), data);
+            rest = rest.get(total.next_multiple_of(align_of::<cmsghdr>())..).unwrap_or(&[]);
         }
     }
 }
@@ -257,10 +235,7 @@ mod tests {
         assert_eq!(offset_of!(libc::sockaddr_in6, sin6_addr), 8);
         assert_eq!(offset_of!(libc::sockaddr_in6, sin6_scope_id), 24);
         assert_eq!(offset_of!(cmsghdr, cmsg_level), size_of::<usize>());
-        assert_eq!(
-            offset_of!(cmsghdr, cmsg_type),
-            size_of::<usize>() + size_of::<c_int>()
-        );
+        assert_eq!(offset_of!(cmsghdr, cmsg_type), size_of::<usize>() + size_of::<c_int>());
     }
 
     /// Lengths that no kernel writes end the reading, whatever they are.
@@ -279,10 +254,7 @@ mod tests {
         let used = control.push(0, libc::SOL_UDP, libc::UDP_GRO, &1480u32.to_ne_bytes());
         let used = control.push(used, libc::IPPROTO_IP, libc::IP_TOS, &[0x6a]);
         control.read(used, &mut incoming);
-        assert_eq!(
-            (incoming.segment, incoming.traffic_class),
-            (Some(1480), Some(0x6a))
-        );
+        assert_eq!((incoming.segment, incoming.traffic_class), (Some(1480), Some(0x6a)));
         for total in [0usize, 1, CONTROL_HEADER, 4096, usize::MAX] {
             control.0[..size_of::<usize>()].copy_from_slice(&total.to_ne_bytes());
             control.read(CONTROL_LEN, &mut incoming);

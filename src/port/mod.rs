@@ -1,9 +1,13 @@
 //! Frames in and out. A port knows IP, UDP and the ICRC; it knows nothing of queue pairs.
 
+mod arrived;
+pub mod fault;
 pub mod interface;
+mod ip;
 mod message;
 mod netlink;
 pub mod packet;
+pub mod pcap;
 mod queue;
 mod random;
 mod seal;
@@ -18,8 +22,10 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+pub use fault::{Fault, FaultConfig, FaultCounters};
 pub use interface::{Interface, InterfaceAddress, interfaces};
 pub use packet::PacketPort;
+pub use pcap::Capture;
 pub use sim::{Network, SimConfig, SimCounters, SimDatagram, SimPort, Verdict};
 pub use udp::UdpPort;
 

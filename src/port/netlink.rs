@@ -3,9 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -22,10 +20,7 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        Ok(Self {
-            socket,
-            sequence: 0,
-        })
+        Ok(Self { socket, sequence: 0 })
     }
 
     /// A socket that is told of changes in the multicast groups `groups`, to be read with [`notifications`](Self::notifications).
@@ -33,31 +28,18 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
-        groups
-            .iter()
-            .try_for_each(|&group| socket.add_membership(group))?;
-        Ok(Self {
-            socket,
-            sequence: 0,
-        })
+        groups.iter().try_for_each(|&group| socket.add_membership(group))?;
+        Ok(Self { socket, sequence: 0 })
     }
 
     /// The kernel's answer to a question that has one, and its answers to one that asks for a `dump`.
     ///
     /// # Errors
     /// The kernel's own, for instance `ENOENT` for a neighbour it does not know and `ENETUNREACH` for a route it does not have.
-    pub(super) fn ask(
-        &mut self,
-        question: RouteNetlinkMessage,
-        dump: bool,
-    ) -> io::Result<Vec<RouteNetlinkMessage>> {
+    pub(super) fn ask(&mut self, question: RouteNetlinkMessage, dump: bool) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
-        header.flags = if dump {
-            NLM_F_REQUEST | NLM_F_DUMP
-        } else {
-            NLM_F_REQUEST
-        };
+        header.flags = if dump { NLM_F_REQUEST | NLM_F_DUMP } else { NLM_F_REQUEST };
         header.sequence_number = self.sequence;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
         message.finalize();
@@ -114,22 +96,15 @@ impl AsRawFd for Netlink {
 }
 
 /// The messages that one datagram holds, up to the first that cannot be read.
-fn messages(
-    mut bytes: &[u8],
-) -> impl Iterator<Item = io::Result<NetlinkMessage<RouteNetlinkMessage>>> {
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = io::Result<NetlinkMessage<RouteNetlinkMessage>>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
             return None;
         }
         let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
-        let length = message
-            .as_ref()
-            .map_or(0, |message| message.header.length as usize);
+        let length = message.as_ref().map_or(0, |message| message.header.length as usize);
         // Messages are padded to four bytes (`NLMSG_ALIGN`).
-        bytes = bytes
-            .get(length.next_multiple_of(4)..)
-            .filter(|_| length > 0)
-            .unwrap_or(&[]);
+        bytes = bytes.get(length.next_multiple_of(4)..).filter(|_| length > 0).unwrap_or(&[]);
         Some(message.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)))
     })
 }

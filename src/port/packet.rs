@@ -22,10 +22,11 @@ use link::Link;
 use neighbours::HopIndex;
 use socket2::Socket;
 
+use super::arrived::Arrived;
 use super::interface::{Interface, interfaces};
 use super::queue::Queue;
 use super::sys::ReceiveBatch;
-use super::{Port, PortCounters, seal};
+use super::{Port, PortCounters};
 use crate::wire::net::{Ethernet, Ip, Udp};
 use crate::wire::{Arrival, Flow, UDP_PORT};
 
@@ -52,16 +53,8 @@ impl PacketPort {
     pub fn open(interface: &str, addresses: &[IpAddr]) -> io::Result<Self> {
         let interface = find(interface)?;
         if let Some(foreign) = addresses.iter().find(|&&address| !interface.has(address)) {
-            let own: Vec<String> = interface
-                .addresses
-                .iter()
-                .map(|own| own.address.to_string())
-                .collect();
-            let text = format!(
-                "{foreign} is not an address of {}, which has {}",
-                interface.name,
-                own.join(", ")
-            );
+            let own: Vec<String> = interface.addresses.iter().map(|own| own.address.to_string()).collect();
+            let text = format!("{foreign} is not an address of {}, which has {}", interface.name, own.join(", "));
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
         }
         let hold = |&address| link::hold_port(address, interface.index);
@@ -78,21 +71,12 @@ impl PacketPort {
 
 fn find(name: &str) -> io::Result<Interface> {
     let all = interfaces()?;
-    let names: Vec<&str> = all
-        .iter()
-        .map(|interface| interface.name.as_str())
-        .collect();
+    let names: Vec<&str> = all.iter().map(|interface| interface.name.as_str()).collect();
     let missing = || {
-        let text = format!(
-            "there is no network interface {name}; there are {}",
-            names.join(", ")
-        );
+        let text = format!("there is no network interface {name}; there are {}", names.join(", "));
         io::Error::new(io::ErrorKind::NotFound, text)
     };
-    let found = all
-        .iter()
-        .find(|interface| interface.name == name)
-        .ok_or_else(missing)?;
+    let found = all.iter().find(|interface| interface.name == name).ok_or_else(missing)?;
     if found.mac.is_none() {
         let text = format!("{name} is not an Ethernet interface; use the udp port");
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
@@ -110,8 +94,7 @@ impl Port for PacketPort {
     }
 
     fn commit(&mut self, flow: &Flow, length: usize) {
-        self.queue
-            .commit(flow, length, &mut self.link, &mut self.counters);
+        self.queue.commit(flow, length, &mut self.link, &mut self.counters);
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -127,7 +110,11 @@ impl Port for PacketPort {
     }
 
     fn receive(&mut self, sink: &mut dyn FnMut(Arrival<'_>)) -> io::Result<usize> {
-        let count = self.batch.receive(self.link.socket.as_fd(), BURST)?;
+        let count = match self.batch.receive(self.link.socket.as_fd(), BURST) {
+            // The interface was taken down; when it is up again, the socket goes on.
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown => 0,
+            result => result?,
+        };
         if count == 0 {
             // Nothing else to do, or it was the neighbour table that woke the caller.
             self.link.neighbours.update();
@@ -136,42 +123,30 @@ impl Port for PacketPort {
         self.counters.receive_calls += 1;
         let mut datagrams = 0;
         for message in self.batch.messages(count) {
-            let frame = Some(message.bytes)
-                .filter(|_| !message.truncated)
-                .and_then(Arrived::parse);
-            match frame {
-                Some(frame) if frame.is_for(&self.addresses) => {
-                    datagrams += frame.deliver(&mut self.counters, sink);
+            let arrived = Some(message.bytes).filter(|_| !message.truncated).and_then(parse);
+            datagrams += match arrived {
+                Some(arrived) if is_for(arrived.destination, &self.addresses) => {
+                    arrived.deliver(&mut self.counters, sink)
                 }
                 // For an address of this host that another port serves.
-                Some(_) => datagrams += 1,
+                Some(_) => 1,
                 None => {
                     self.counters.malformed += 1;
-                    datagrams += 1;
+                    1
                 }
-            }
+            };
         }
         Ok(datagrams)
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        vec![
-            self.link.socket.as_raw_fd(),
-            self.link.neighbours.descriptor(),
-        ]
+        vec![self.link.socket.as_raw_fd(), self.link.neighbours.descriptor()]
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
         // What waits for a neighbour goes on when `descriptors` say that the neighbour table changed.
-        let waits_for_room = self
-            .queue
-            .full_ways()
-            .any(|hop| self.link.neighbours.is_known(hop));
-        if waits_for_room {
-            vec![self.link.socket.as_raw_fd()]
-        } else {
-            Vec::new()
-        }
+        let waits_for_room = self.queue.full_ways().any(|hop| self.link.neighbours.is_known(hop));
+        if waits_for_room { vec![self.link.socket.as_raw_fd()] } else { Vec::new() }
     }
 
     fn counters(&self) -> PortCounters {
@@ -179,90 +154,35 @@ impl Port for PacketPort {
     }
 }
 
-/// A frame that arrived, taken apart as far as its UDP payload.
-struct Arrived<'a> {
-    ip: Ip<'a>,
-    source_port: u16,
-    /// Bytes of each datagram but the last, where the payload is a run.
-    segment: Option<usize>,
-    payload: &'a [u8],
+/// Whether a port of these addresses takes what is sent to `destination`.
+fn is_for(destination: IpAddr, addresses: &[IpAddr]) -> bool {
+    destination.is_multicast() || addresses.contains(&destination)
 }
 
-impl<'a> Arrived<'a> {
-    /// Takes apart what the socket delivered; `None`: it is not UDP to port 4791, or its lengths are wrong.
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (segment, frame) = headers::split_offload(bytes)?;
-        let (_, packet) = Ethernet::split(frame).ok()?;
-        let (ip, packet) = Ip::split(packet).ok()?;
-        let (udp, payload) = Udp::split(packet).ok()?;
-        (udp.destination_port == UDP_PORT).then_some(Self {
-            ip,
-            source_port: udp.source_port,
-            segment,
-            payload,
-        })
-    }
-
-    fn is_for(&self, addresses: &[IpAddr]) -> bool {
-        let destination = self.ip.destination();
-        destination.is_multicast() || addresses.contains(&destination)
-    }
-
-    /// Hands its datagrams to `sink`; returns how many it holds.
-    fn deliver(&self, counters: &mut PortCounters, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let headers = seal::Headers {
-            source: self.ip.source(),
-            destination: self.ip.destination(),
-            source_port: self.source_port,
-        };
-        let first = match self.ip {
-            Ip::V4(ip) => ip.identification,
-            Ip::V6(_) => 0,
-        };
-        let mut expected = first;
-        let mut datagrams = 0;
-        for frame in self
-            .payload
-            .chunks(self.segment.unwrap_or(self.payload.len()).max(1))
-        {
-            datagrams += 1;
-            let opened = match seal::open(&headers, expected, frame) {
-                // The header was seen, so of the first datagram the ID is no guess.
-                Ok((_, identification)) if datagrams == 1 && identification != first => {
-                    Err(seal::Refused::Icrc)
-                }
-                opened => opened,
-            };
-            match opened {
-                Ok((datagram, identification)) => {
-                    expected = identification.wrapping_add(1);
-                    counters.received += 1;
-                    counters.received_bytes += frame.len() as u64;
-                    sink(Arrival {
-                        source: headers.source,
-                        destination: headers.destination,
-                        traffic_class: self.ip.traffic_class(),
-                        hop_limit: self.ip.hop_limit(),
-                        datagram,
-                    });
-                }
-                Err(refused) => {
-                    expected = expected.wrapping_add(1);
-                    counters.note(refused);
-                }
-            }
-        }
-        if datagrams == 0 {
-            counters.malformed += 1;
-        }
-        datagrams.max(1)
-    }
+/// Takes apart what the socket delivered; `None`: it is not UDP to port 4791, or its lengths are wrong.
+fn parse(bytes: &[u8]) -> Option<Arrived<'_>> {
+    let (segment, frame) = headers::split_offload(bytes)?;
+    let (_, packet) = Ethernet::split(frame).ok()?;
+    let (ip, packet) = Ip::split(packet).ok()?;
+    let (udp, payload) = Udp::split(packet).ok()?;
+    let identification = match ip {
+        Ip::V4(ip) => Some(ip.identification),
+        Ip::V6(_) => None,
+    };
+    (udp.destination_port == UDP_PORT).then_some(Arrived {
+        source: ip.source(),
+        destination: ip.destination(),
+        source_port: udp.source_port,
+        traffic_class: ip.traffic_class(),
+        hop_limit: ip.hop_limit(),
+        identification,
+        segment,
+        payload,
+    })
 }
 
 impl fmt::Debug for PacketPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacketPort")
-            .field("addresses", &self.addresses)
-            .finish_non_exhaustive()
+        f.debug_struct("PacketPort").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }

@@ -104,30 +104,18 @@ impl<W: Copy + PartialEq> Run<W> {
 
     /// The messages that carry it: one, or one for each datagram when it is cut.
     fn messages<'a>(&'a self, buffer: &'a [u8]) -> impl Iterator<Item = Message<'a>> {
-        let bytes = buffer
-            .get(self.start..self.start + self.length)
-            .unwrap_or(&[]);
+        let bytes = buffer.get(self.start..self.start + self.length).unwrap_or(&[]);
         let whole = !self.cut && self.count() > 1;
         let segment = whole.then(|| u16::try_from(self.segment).unwrap_or(u16::MAX));
         let piece = if self.cut { self.segment } else { RUN_BYTES };
         let source_port = self.way.source_port;
-        bytes.chunks(piece).map(move |bytes| Message {
-            bytes,
-            flow: &self.flow,
-            source_port,
-            segment,
-        })
+        bytes.chunks(piece).map(move |bytes| Message { bytes, flow: &self.flow, source_port, segment })
     }
 }
 
 impl<W: Copy + PartialEq> Queue<W> {
     pub(super) fn new() -> Self {
-        Self {
-            buffer: vec![0; BUFFER_LEN].into_boxed_slice(),
-            tail: 0,
-            runs: Vec::with_capacity(RUNS),
-            backlog: false,
-        }
+        Self { buffer: vec![0; BUFFER_LEN].into_boxed_slice(), tail: 0, runs: Vec::with_capacity(RUNS), backlog: false }
     }
 
     /// See [`Port::room`](super::Port::room).
@@ -135,9 +123,7 @@ impl<W: Copy + PartialEq> Queue<W> {
         if self.runs.len() == RUNS {
             return None;
         }
-        self.buffer
-            .get_mut(self.tail..)
-            .filter(|room| room.len() >= MAX_DATAGRAM)
+        self.buffer.get_mut(self.tail..).filter(|room| room.len() >= MAX_DATAGRAM)
     }
 
     /// See [`Port::backlog`](super::Port::backlog).
@@ -147,10 +133,7 @@ impl<W: Copy + PartialEq> Queue<W> {
 
     /// The ways whose runs the last flush left behind, one for each run.
     pub(super) fn full_ways(&self) -> impl Iterator<Item = W> {
-        self.runs
-            .iter()
-            .filter(|_| self.backlog)
-            .map(|run| run.way.name)
+        self.runs.iter().filter(|_| self.backlog).map(|run| run.way.name)
     }
 
     /// See [`Port::commit`](super::Port::commit).
@@ -162,21 +145,12 @@ impl<W: Copy + PartialEq> Queue<W> {
         counters: &mut PortCounters,
     ) {
         let length = length + ICRC_LEN;
-        let Some(frame) = self
-            .buffer
-            .get_mut(self.tail..)
-            .and_then(|room| room.get_mut(..length))
-        else {
+        let Some(frame) = self.buffer.get_mut(self.tail..).and_then(|room| room.get_mut(..length)) else {
             panic!("commit of {length} bytes, ICRC included, into a room that has fewer");
         };
         // The kernel numbers the datagrams of a run 0, 1, 2, ... in the IPv4 ID, which the ICRC covers.
         if let Some(run) = self.runs.last_mut().filter(|run| run.takes(flow, length)) {
-            seal::seal(
-                flow,
-                run.way.source_port,
-                u16::try_from(run.count()).unwrap_or(0),
-                frame,
-            );
+            seal::seal(flow, run.way.source_port, u16::try_from(run.count()).unwrap_or(0), frame);
             run.length += length;
             run.closed = length < run.segment;
         } else {
@@ -187,25 +161,13 @@ impl<W: Copy + PartialEq> Queue<W> {
             };
             seal::seal(flow, way.source_port, 0, frame);
             let closed = !way.segmentation;
-            self.runs.push(Run {
-                flow: *flow,
-                way,
-                segment: length,
-                start: self.tail,
-                length,
-                closed,
-                cut: false,
-            });
+            self.runs.push(Run { flow: *flow, way, segment: length, start: self.tail, length, closed, cut: false });
         }
         self.tail += length;
     }
 
     /// See [`Port::flush`](super::Port::flush).
-    pub(super) fn flush(
-        &mut self,
-        sender: &mut impl Sender<W>,
-        counters: &mut PortCounters,
-    ) -> io::Result<()> {
+    pub(super) fn flush(&mut self, sender: &mut impl Sender<W>, counters: &mut PortCounters) -> io::Result<()> {
         // A way that is full must not hold up those of other flows, which may be free.
         let mut full: SmallVec<[W; 4]> = SmallVec::new();
         let mut next = 0;
@@ -279,19 +241,12 @@ impl<W: Copy + PartialEq> Queue<W> {
     /// After the kernel refused the run at `index` as such: has its datagrams sent one by one, each with an IPv4 ID of 0.
     /// Returns false when that was tried already or there is only one.
     pub(super) fn cut(&mut self, index: usize) -> bool {
-        let Some(run) = self
-            .runs
-            .get_mut(index)
-            .filter(|run| !run.cut && run.count() > 1)
-        else {
+        let Some(run) = self.runs.get_mut(index).filter(|run| !run.cut && run.count() > 1) else {
             return false;
         };
         run.cut = true;
         run.closed = true;
-        let bytes = self
-            .buffer
-            .get_mut(run.start..run.start + run.length)
-            .unwrap_or_default();
+        let bytes = self.buffer.get_mut(run.start..run.start + run.length).unwrap_or_default();
         for frame in bytes.chunks_mut(run.segment) {
             seal::seal(&run.flow, run.way.source_port, 0, frame);
         }

@@ -50,36 +50,23 @@ pub(super) fn open<'a>(
     if frame.len() < Bth::LEN + ICRC_LEN || frame.len() > MAX_DATAGRAM {
         return Err(Refused::Malformed);
     }
-    let (datagram, icrc) = frame
-        .split_last_chunk::<ICRC_LEN>()
-        .ok_or(Refused::Malformed)?;
+    let (datagram, icrc) = frame.split_last_chunk::<ICRC_LEN>().ok_or(Refused::Malformed)?;
     let received = u32::from_le_bytes(*icrc);
-    let pseudo = pseudo(headers.source, headers.destination, expected_identification)
-        .ok_or(Refused::Malformed)?;
+    let pseudo = pseudo(headers.source, headers.destination, expected_identification).ok_or(Refused::Malformed)?;
     let identification = match &pseudo {
         IpPseudo::V4(v4) => icrc::check_unknown_id(v4, headers.source_port, datagram, received),
-        IpPseudo::V6(_) => {
-            (icrc::compute(&pseudo, headers.source_port, datagram) == received).then_some(0)
-        }
+        IpPseudo::V6(_) => (icrc::compute(&pseudo, headers.source_port, datagram) == received).then_some(0),
     };
-    identification
-        .map(|identification| (datagram, identification))
-        .ok_or(Refused::Icrc)
+    identification.map(|identification| (datagram, identification)).ok_or(Refused::Icrc)
 }
 
 /// What the ICRC covers of the IP header; `None` when the families differ.
 fn pseudo(source: IpAddr, destination: IpAddr, identification: u16) -> Option<IpPseudo> {
     match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Some(IpPseudo::V4(Ipv4Pseudo {
-            source,
-            destination,
-            identification,
-            dont_fragment: true,
-        })),
-        (IpAddr::V6(source), IpAddr::V6(destination)) => Some(IpPseudo::V6(Ipv6Pseudo {
-            source,
-            destination,
-        })),
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            Some(IpPseudo::V4(Ipv4Pseudo { source, destination, identification, dont_fragment: true }))
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Some(IpPseudo::V6(Ipv6Pseudo { source, destination })),
         _ => None,
     }
 }

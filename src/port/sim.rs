@@ -35,7 +35,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wires::Wires;
 
-use super::{Port, PortCounters, seal};
+use super::arrived::Arrived;
+use super::{Port, PortCounters};
 use crate::time::{Duration, Instant};
 use crate::wire::{Arrival, Flow, ICRC_LEN, MAX_DATAGRAM};
 
@@ -244,11 +245,7 @@ impl Port for SimPort {
     }
 
     fn commit(&mut self, flow: &Flow, length: usize) {
-        assert!(
-            length + ICRC_LEN <= self.room.len(),
-            "commit of {length} bytes into a room of {}",
-            self.room.len()
-        );
+        assert!(length + ICRC_LEN <= self.room.len(), "commit of {length} bytes into a room of {}", self.room.len());
         let bytes = self.room.get(..length).unwrap_or_default().to_vec();
         self.committed.push(SimDatagram { flow: *flow, bytes });
     }
@@ -261,9 +258,7 @@ impl Port for SimPort {
         let mut wires = self.network.wires();
         for datagram in self.committed.drain(..) {
             let flow = datagram.flow;
-            if !self.addresses.contains(&flow.source)
-                || flow.source.is_ipv4() != flow.destination.is_ipv4()
-            {
+            if !self.addresses.contains(&flow.source) || flow.source.is_ipv4() != flow.destination.is_ipv4() {
                 self.counters.send_errors += 1;
                 continue;
             }
@@ -283,34 +278,21 @@ impl Port for SimPort {
         // The sink may send, so the network must not be locked while it runs.
         let (arrived, trusting) = self.network.wires().take(address, BURST);
         self.counters.receive_calls += u64::from(!arrived.is_empty());
-        for frame in &arrived {
-            let flow = &frame.flow;
-            let headers = seal::Headers {
+        for SimDatagram { flow, bytes } in &arrived {
+            let arrived = Arrived {
                 source: flow.source,
                 destination: address,
                 source_port: flow.source_port,
+                traffic_class: flow.traffic_class,
+                hop_limit: flow.hop_limit,
+                identification: Some(0),
+                segment: None,
+                payload: bytes,
             };
-            let opened = if trusting {
-                Ok(frame
-                    .bytes
-                    .split_last_chunk::<ICRC_LEN>()
-                    .map_or(&[][..], |(datagram, _)| datagram))
+            if trusting {
+                arrived.deliver_unchecked(&mut self.counters, sink);
             } else {
-                seal::open(&headers, 0, &frame.bytes).map(|(datagram, _)| datagram)
-            };
-            match opened {
-                Ok(datagram) => {
-                    self.counters.received += 1;
-                    self.counters.received_bytes += frame.bytes.len() as u64;
-                    sink(Arrival {
-                        source: flow.source,
-                        destination: address,
-                        traffic_class: flow.traffic_class,
-                        hop_limit: flow.hop_limit,
-                        datagram,
-                    });
-                }
-                Err(refused) => self.counters.note(refused),
+                arrived.deliver(&mut self.counters, sink);
             }
         }
         Ok(arrived.len())

@@ -23,22 +23,13 @@ pub(super) const UDP_NO_CHECK6_RX: c_int = 102;
 /// `PACKET_VNET_HDR` (`include/uapi/linux/if_packet.h`): frames have a header that says how to offload.
 pub(super) const PACKET_VNET_HDR: c_int = 15;
 /// A BPF program of one instruction: keep nothing of any datagram.
-pub(super) const DROP_ALL: libc::sock_filter = libc::sock_filter {
-    code: (libc::BPF_RET | libc::BPF_K) as u16,
-    jt: 0,
-    jf: 0,
-    k: 0,
-};
+pub(super) const DROP_ALL: libc::sock_filter =
+    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
 /// Sets an integer socket option (`setsockopt(2)`).
 ///
 /// # Errors
 /// What the kernel says: `ENOPROTOOPT` when it is too old to know the option.
-pub(super) fn set_option(
-    fd: BorrowedFd<'_>,
-    level: c_int,
-    name: c_int,
-    value: c_int,
-) -> io::Result<()> {
+pub(super) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: the kernel reads size_of::<c_int>() bytes at the pointer, which is that of a live c_int.
     let result = unsafe {
         libc::setsockopt(
@@ -55,10 +46,7 @@ pub(super) fn set_option(
 /// Makes both buffers of a socket as large as the kernel allows, up to `size` bytes each: up to `net.core.rmem_max` and `wmem_max`,
 /// or all of it for the privileged. What the kernel refuses stays as it is.
 pub(super) fn grow_buffers(fd: BorrowedFd<'_>, size: c_int) {
-    for (force, plain) in [
-        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
-        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
-    ] {
+    for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
         if set_option(fd, libc::SOL_SOCKET, force, size).is_err() {
             let _ = set_option(fd, libc::SOL_SOCKET, plain, size);
         }
@@ -96,8 +84,7 @@ pub(super) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> 
 /// `EINVAL` for a program that the kernel does not accept, `ENOMEM` when it exceeds `optmem_max`.
 pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
-        len: u16::try_from(program.len())
-            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        len: u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
         filter: program.as_ptr().cast_mut(),
     };
     // SAFETY: the kernel reads a sock_fprog and the `len` instructions it points to, and copies them; both live through
@@ -119,23 +106,10 @@ pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
 ///
 /// # Errors
 /// Those of `ppoll(2)`; an interruption by a signal is no error but `Ok(false)`.
-pub(super) fn poll(
-    readable: &[RawFd],
-    writable: &[RawFd],
-    timeout: Option<Duration>,
-) -> io::Result<bool> {
-    let entry = |events| {
-        move |&fd: &RawFd| libc::pollfd {
-            fd,
-            events,
-            revents: 0,
-        }
-    };
-    let mut entries: Vec<_> = readable
-        .iter()
-        .map(entry(libc::POLLIN))
-        .chain(writable.iter().map(entry(libc::POLLOUT)))
-        .collect();
+pub(super) fn poll(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
+    let entry = |events| move |&fd: &RawFd| libc::pollfd { fd, events, revents: 0 };
+    let mut entries: Vec<_> =
+        readable.iter().map(entry(libc::POLLIN)).chain(writable.iter().map(entry(libc::POLLOUT))).collect();
     let timeout = timeout.map(|timeout| libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
@@ -168,21 +142,15 @@ pub(super) fn send_batch(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::R
     let mut vectors = [[vector(&[]); 2]; SEND_BATCH];
     let mut controls = [Control::EMPTY; SEND_BATCH];
     let mut headers = [empty_header(); SEND_BATCH];
-    let slots = addresses
-        .iter_mut()
-        .zip(&mut vectors)
-        .zip(&mut controls)
-        .zip(&mut headers);
+    let slots = addresses.iter_mut().zip(&mut vectors).zip(&mut controls).zip(&mut headers);
     for (message, (((address, vectors), control), header)) in messages.iter().zip(slots) {
         *vectors = [vector(message.header), vector(message.bytes)];
         header.msg_hdr.msg_iov = vectors.as_mut_ptr();
         header.msg_hdr.msg_iovlen = vectors.len() as _;
         if let Some(destination) = message.destination {
             *address = destination;
-            (header.msg_hdr.msg_name, header.msg_hdr.msg_namelen) = (
-                address.bytes_mut().as_mut_ptr().cast(),
-                destination.length(),
-            );
+            (header.msg_hdr.msg_name, header.msg_hdr.msg_namelen) =
+                (address.bytes_mut().as_mut_ptr().cast(), destination.length());
         }
         let used = control.fill(message);
         if used > 0 {
@@ -192,14 +160,7 @@ pub(super) fn send_batch(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::R
     }
     // SAFETY: the first `count` headers point to an address, vectors and control bytes in arrays that live through the
     // call; the vectors point to the messages' headers and bytes, which are borrowed through it and which sending only reads.
-    let result = unsafe {
-        libc::sendmmsg(
-            fd.as_raw_fd(),
-            headers.as_mut_ptr(),
-            count as _,
-            libc::MSG_DONTWAIT as _,
-        )
-    };
+    let result = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count as _, libc::MSG_DONTWAIT as _) };
     check(result).map(|sent| usize::try_from(sent).unwrap_or(0))
 }
 
@@ -239,22 +200,14 @@ impl ReceiveBatch {
     /// What the kernel says, other than `EAGAIN` and `EINTR`.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, limit: usize) -> io::Result<usize> {
         let limit = limit.min(RECEIVE_BATCH);
-        let mut vectors = [iovec {
-            iov_base: ptr::null_mut(),
-            iov_len: 0,
-        }; RECEIVE_BATCH];
+        let mut vectors = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; RECEIVE_BATCH];
         let mut headers = [empty_header(); RECEIVE_BATCH];
         let buffers = self.buffers.chunks_exact_mut(Self::BUFFER_LEN);
-        let stores = buffers
-            .zip(&mut self.addresses)
-            .zip(self.controls.iter_mut());
+        let stores = buffers.zip(&mut self.addresses).zip(self.controls.iter_mut());
         for (((buffer, address), control), (vector, header)) in
             stores.zip(vectors.iter_mut().zip(&mut headers)).take(limit)
         {
-            *vector = iovec {
-                iov_base: buffer.as_mut_ptr().cast(),
-                iov_len: buffer.len(),
-            };
+            *vector = iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             *address = Address::NONE;
             header.msg_hdr = msghdr {
                 msg_name: address.bytes_mut().as_mut_ptr().cast(),
@@ -270,24 +223,11 @@ impl ReceiveBatch {
         // of which live through the call and are borrowed by nobody else; the vectors point to distinct buffers. A null
         // timeout means none.
         let result = unsafe {
-            libc::recvmmsg(
-                fd.as_raw_fd(),
-                headers.as_mut_ptr(),
-                limit as _,
-                libc::MSG_DONTWAIT as _,
-                ptr::null_mut(),
-            )
+            libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), limit as _, libc::MSG_DONTWAIT as _, ptr::null_mut())
         };
         let count = match check(result) {
             Ok(count) => usize::try_from(count).unwrap_or(0),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                0
-            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(error) => return Err(error),
         };
         for (result, header) in self.results.iter_mut().zip(&headers).take(count) {
@@ -303,34 +243,26 @@ impl ReceiveBatch {
     /// The first `count` messages of the last [`receive`](Self::receive), whose return value `count` is.
     pub(super) fn messages(&self, count: usize) -> impl Iterator<Item = Incoming<'_>> {
         let buffers = self.buffers.chunks_exact(Self::BUFFER_LEN);
-        let stores = buffers
-            .zip(&self.addresses)
-            .zip(self.controls.iter())
-            .zip(&self.results);
-        stores
-            .take(count)
-            .map(|(((buffer, address), control), length)| {
-                let mut incoming = Incoming {
-                    bytes: buffer.get(..length.bytes).unwrap_or(buffer),
-                    source: address.ip(),
-                    truncated: length.truncated,
-                    segment: None,
-                    traffic_class: None,
-                    hop_limit: None,
-                    overflow: None,
-                };
-                control.read(length.control, &mut incoming);
-                incoming
-            })
+        let stores = buffers.zip(&self.addresses).zip(self.controls.iter()).zip(&self.results);
+        stores.take(count).map(|(((buffer, address), control), length)| {
+            let mut incoming = Incoming {
+                bytes: buffer.get(..length.bytes).unwrap_or(buffer),
+                source: address.ip(),
+                truncated: length.truncated,
+                segment: None,
+                traffic_class: None,
+                hop_limit: None,
+                overflow: None,
+            };
+            control.read(length.control, &mut incoming);
+            incoming
+        })
     }
 }
 
 /// A vector of bytes that the kernel only reads.
 const fn vector(bytes: &[u8]) -> iovec {
-    iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    }
+    iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
 /// A message header that names nothing.
@@ -341,9 +273,5 @@ const fn empty_header() -> mmsghdr {
 
 /// The result of a system call, or the error that it left in `errno`.
 fn check(result: c_int) -> io::Result<c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

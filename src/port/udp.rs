@@ -63,10 +63,7 @@ impl UdpPort {
     /// # Errors
     /// Those of `getsockopt(2)`.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        let sizes = self
-            .locals
-            .iter()
-            .map(|local| local.receiver.recv_buffer_size());
+        let sizes = self.locals.iter().map(|local| local.receiver.recv_buffer_size());
         sizes.reduce(|a, b| Ok(a?.min(b?))).unwrap_or(Ok(0))
     }
 }
@@ -81,8 +78,7 @@ impl Port for UdpPort {
     }
 
     fn commit(&mut self, flow: &Flow, length: usize) {
-        self.queue
-            .commit(flow, length, &mut self.locals, &mut self.counters);
+        self.queue.commit(flow, length, &mut self.locals, &mut self.counters);
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -111,17 +107,12 @@ impl Port for UdpPort {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.locals
-            .iter()
-            .map(|local| local.receiver.as_raw_fd())
-            .collect()
+        self.locals.iter().map(|local| local.receiver.as_raw_fd()).collect()
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
         let full = self.queue.full_ways();
-        let socket = |(local, transmitter): SocketIndex| {
-            Some(self.locals.get(local)?.socket(transmitter).as_raw_fd())
-        };
+        let socket = |(local, transmitter): SocketIndex| Some(self.locals.get(local)?.socket(transmitter).as_raw_fd());
         let mut sockets: Vec<RawFd> = full.filter_map(socket).collect();
         sockets.sort_unstable();
         sockets.dedup();
@@ -135,8 +126,6 @@ impl Port for UdpPort {
 
 impl fmt::Debug for UdpPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpPort")
-            .field("addresses", &self.addresses)
-            .finish_non_exhaustive()
+        f.debug_struct("UdpPort").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }

@@ -67,9 +67,9 @@ impl CompletionQueue {
     /// Asks for one event on the channel when the next completion arrives (`ibv_req_notify_cq(3)`). What is in the queue
     /// already does not count: poll once more after arming. Without a channel it does nothing.
     pub fn arm(&self, arm: Arm) {
-        if self.inner.channel.is_some() {
+        if let Some(channel) = &self.inner.channel {
             self.inner.queue.arm(arm);
-            self.inner.context.driver.attend();
+            channel.armed();
         }
     }
 

@@ -38,6 +38,11 @@ impl<T> EventQueue<T> {
         let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Takes the oldest event.
     pub(super) fn pop(&self) -> Option<T> {
         let mut events = self.lock();

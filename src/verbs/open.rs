@@ -13,7 +13,7 @@ use super::peer::random;
 use crate::driver::Driver;
 use crate::endpoint::{self, Endpoint};
 use crate::error::{Error, Result};
-use crate::port::{Port, UdpPort};
+use crate::port::{Capture, Fault, FaultConfig, PacketPort, Port, UdpPort};
 use crate::qp::Mtu;
 use crate::wire::Gid;
 
@@ -39,6 +39,11 @@ pub struct Faults {
     pub reorder: f64,
     /// The same faults come again with the same seed.
     pub seed: u64,
+}
+
+impl Faults {
+    /// How many later datagrams overtake a reordered one, at most.
+    pub const REORDER_DISTANCE: u32 = 8;
 }
 
 /// How to open a device; made by [`Context::options`].
@@ -184,8 +189,25 @@ impl OpenOptions {
 
     fn bind(&self, device: &Device, addresses: &[IpAddr]) -> io::Result<Box<dyn Port>> {
         match self.backend.unwrap_or(device.backend) {
-            Backend::Udp => Ok(Box::new(UdpPort::bind(addresses)?)),
-            Backend::Packet => Err(io::ErrorKind::Unsupported.into()),
+            Backend::Udp => self.wrap(UdpPort::bind(addresses)?),
+            Backend::Packet => self.wrap(PacketPort::open(&device.interface, addresses)?),
         }
+    }
+
+    /// The port, recorded and made faulty as the options ask; what is recorded is what the network sees.
+    fn wrap(&self, port: impl Port + 'static) -> io::Result<Box<dyn Port>> {
+        match &self.pcap {
+            None => Ok(self.spoil(port)),
+            Some(path) => {
+                let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+                Ok(self.spoil(Capture::create(port, path).map_err(named)?))
+            }
+        }
+    }
+
+    fn spoil(&self, port: impl Port + 'static) -> Box<dyn Port> {
+        let Some(Faults { loss, duplicate, reorder, seed }) = self.faults else { return Box::new(port) };
+        let config = FaultConfig { loss, duplicate, reorder, reorder_distance: Faults::REORDER_DISTANCE };
+        Box::new(Fault::new(port, seed, config, config))
     }
 }

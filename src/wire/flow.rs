@@ -26,6 +26,8 @@ pub struct Arrival<'a> {
     pub source: IpAddr,
     /// Which of the port's addresses it was sent to.
     pub destination: IpAddr,
+    /// The peer's UDP port: of no meaning to the protocol, but part of what a capture shows.
+    pub source_port: u16,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
     /// IPv4 time to live or IPv6 hop limit, 0 where the port is not told.

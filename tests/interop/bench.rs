@@ -16,8 +16,8 @@ use crate::common::guest::{Guest, HOST_V4, HOST_V6};
 
 /// The bridge that the guests hang on, as the device that our side opens.
 const DEVICE: &str = "uroce_br0";
-/// Bytes of the region on either side: the largest message, and as much again.
-pub const REGION: usize = 2 << 20;
+/// Bytes of the region on either side: the largest message twice, and some.
+pub const REGION: usize = (2 << 20) + 4096;
 /// How long one completion may take. An emulated guest on a busy machine is slow, and a lost last retry costs
 /// the kernel's side its ack timeout.
 pub const PATIENCE: Duration = Duration::from_secs(60);

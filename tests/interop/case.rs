@@ -199,12 +199,12 @@ impl Case {
             Requester::Kernel => {
                 bench.mr.write(ARRIVAL, &before.to_ne_bytes()).map_err(text)?;
                 let target = bench.mr.remote(ARRIVAL);
-                let request = format!(
-                    "op={} sge=mr:0:8 raddr={:#x} rkey={:#x} compare={compare:#x} swap={swap:#x} add={add:#x}",
-                    self.verb.agent_name(),
-                    target.address,
-                    target.rkey
-                );
+                let operands = match self.verb {
+                    Verb::FetchAndAdd => format!("op=faa add={add:#x}"),
+                    _ => format!("op=cas compare={compare:#x} swap={swap:#x}"),
+                };
+                let request =
+                    format!("{operands} sge=mr:0:8 raddr={:#x} rkey={:#x}", target.address, target.rkey);
                 bench.agent.send("qp", seed, &request).map_err(text)?;
                 bench.kernel_completion()?;
                 let fetched = little_endian(&bench.agent.peek("mr", 0, 8).map_err(text)?)?;

@@ -24,10 +24,7 @@ pub(super) const ROCE: [sock_filter; 20] = [
     load(libc::BPF_W | libc::BPF_ABS, ancillary(libc::SKF_AD_PKTTYPE)),
     test(1, libc::BPF_JEQ, OTHER_HOST, DROP, 2),
     // The parent of a VLAN interface sees what belongs to that one, with the tag taken off.
-    load(
-        libc::BPF_W | libc::BPF_ABS,
-        ancillary(libc::SKF_AD_VLAN_TAG_PRESENT),
-    ),
+    load(libc::BPF_W | libc::BPF_ABS, ancillary(libc::SKF_AD_VLAN_TAG_PRESENT)),
     test(3, libc::BPF_JEQ, 0, 4, DROP),
     load(libc::BPF_H | libc::BPF_ABS, 12),
     test(5, libc::BPF_JEQ, Ethernet::IPV6 as u32, IPV6, 6),
@@ -50,12 +47,7 @@ pub(super) const ROCE: [sock_filter; 20] = [
 ];
 
 const fn instruction(code: u32, k: u32) -> sock_filter {
-    sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    }
+    sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
 const fn load(size_and_mode: u32, k: u32) -> sock_filter {
@@ -65,12 +57,7 @@ const fn load(size_and_mode: u32, k: u32) -> sock_filter {
 /// The instruction at index `at`: goes on at index `yes` if the loaded value passes, else at `no`.
 const fn test(at: usize, operation: u32, k: u32, yes: usize, no: usize) -> sock_filter {
     let code = (libc::BPF_JMP | operation | libc::BPF_K) as u16;
-    sock_filter {
-        code,
-        jt: (yes - at - 1) as u8,
-        jf: (no - at - 1) as u8,
-        k,
-    }
+    sock_filter { code, jt: (yes - at - 1) as u8, jf: (no - at - 1) as u8, k }
 }
 
 /// The pseudo offset of what the kernel knows beside the frame's bytes.

@@ -1,8 +1,9 @@
 //! Everything in front of a datagram, as a packet socket wants it.
 
+use crate::port::ip;
 use crate::port::queue::Message;
-use crate::wire::net::{Ethernet, Ip, Ipv4, Ipv6, Udp};
-use crate::wire::{ICRC_LEN, UDP_PORT};
+use crate::wire::net::{Ethernet, Ip, Ipv6, Udp};
+use crate::wire::{Flow, ICRC_LEN, UDP_PORT};
 
 use super::neighbours::Mac;
 
@@ -35,36 +36,15 @@ impl Headers {
     pub(super) fn new(message: &Message<'_>, source: Mac, destination: Mac) -> Option<Self> {
         let flow = message.flow;
         let udp_length = u16::try_from(Udp::LEN + message.bytes.len()).ok()?;
-        let hop_limit = if flow.hop_limit == 0 {
-            DEFAULT_HOP_LIMIT
-        } else {
-            flow.hop_limit
-        };
-        let ip = ip_header(flow, udp_length, hop_limit)?;
-        let checksum = if message.segment.is_some() {
-            pseudo_sum(&ip, udp_length)
-        } else {
-            0
-        };
-        let ethernet = Ethernet {
-            destination,
-            source,
-            vlan: [None; 2],
-            ethertype: ip.ethertype(),
-        };
+        let hop_limit = if flow.hop_limit == 0 { DEFAULT_HOP_LIMIT } else { flow.hop_limit };
+        let ip = ip::header(&Flow { hop_limit, ..*flow }, udp_length)?;
+        let checksum = if message.segment.is_some() { pseudo_sum(&ip, udp_length) } else { 0 };
+        let ethernet = Ethernet { destination, source, vlan: [None; 2], ethertype: ip.ethertype() };
 
-        let mut headers = Self {
-            bytes: [0; MAX_LEN],
-            length: OFFLOAD_LEN,
-        };
+        let mut headers = Self { bytes: [0; MAX_LEN], length: OFFLOAD_LEN };
         headers.length += ethernet.emit(headers.bytes.get_mut(headers.length..)?)?;
         headers.length += ip.emit(headers.bytes.get_mut(headers.length..)?)?;
-        let udp = Udp {
-            source_port: message.source_port,
-            destination_port: UDP_PORT,
-            length: udp_length,
-            checksum,
-        };
+        let udp = Udp { source_port: message.source_port, destination_port: UDP_PORT, length: udp_length, checksum };
         udp.emit(headers.bytes.get_mut(headers.length..)?.first_chunk_mut()?);
         let udp_start = headers.length - OFFLOAD_LEN;
         headers.length += Udp::LEN;
@@ -113,53 +93,14 @@ pub(super) fn split_offload(bytes: &[u8]) -> Option<(Option<usize>, &[u8])> {
     let (header, frame) = bytes.split_first_chunk::<OFFLOAD_LEN>()?;
     let [_, kind, _, _, g0, g1, ..] = *header;
     let segment = usize::from(u16::from_ne_bytes([g0, g1]));
-    Some((
-        (kind == CUT_UDP && segment > ICRC_LEN).then_some(segment),
-        frame,
-    ))
-}
-
-fn ip_header(flow: &crate::wire::Flow, udp_length: u16, hop_limit: u8) -> Option<Ip<'static>> {
-    use std::net::IpAddr::{V4, V6};
-    match (flow.source, flow.destination) {
-        (V4(source), V4(destination)) => {
-            let mut header = Ipv4 {
-                type_of_service: flow.traffic_class,
-                total_length: udp_length.checked_add(u16::try_from(Ipv4::LEN).ok()?)?,
-                identification: 0,
-                dont_fragment: true,
-                time_to_live: hop_limit,
-                checksum: 0,
-                source,
-                destination,
-                options: &[],
-            };
-            header.checksum = header.computed_checksum();
-            Some(Ip::V4(header))
-        }
-        (V6(source), V6(destination)) => Some(Ip::V6(Ipv6 {
-            traffic_class: flow.traffic_class,
-            flow_label: 0,
-            payload_length: udp_length,
-            hop_limit,
-            source,
-            destination,
-        })),
-        _ => None,
-    }
+    Some(((kind == CUT_UDP && segment > ICRC_LEN).then_some(segment), frame))
 }
 
 /// The sum of the pseudo header, from which the kernel completes a UDP checksum (RFC 768, RFC 8200 8.1): not inverted.
 fn pseudo_sum(ip: &Ip<'_>, udp_length: u16) -> u16 {
     const PROTOCOL_UDP: u32 = 17;
-    let words = |bytes: &[u8]| -> u32 {
-        bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|word| u32::from(u16::from_be_bytes(*word)))
-            .sum()
-    };
+    let words =
+        |bytes: &[u8]| -> u32 { bytes.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum() };
     let addresses = match ip {
         Ip::V4(ip) => words(&ip.source.octets()) + words(&ip.destination.octets()),
         Ip::V6(ip) => words(&ip.source.octets()) + words(&ip.destination.octets()),

@@ -31,12 +31,8 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn open(interface: &Interface, addresses: &[IpAddr]) -> io::Result<Self> {
         // Protocol 0: nothing is received before the filter is in place and the socket bound.
-        let socket = Socket::new(
-            Domain::PACKET,
-            Type::RAW.nonblocking(),
-            Some(Protocol::from(0)),
-        )
-        .map_err(|error| explain(&interface.name, &error))?;
+        let socket = Socket::new(Domain::PACKET, Type::RAW.nonblocking(), Some(Protocol::from(0)))
+            .map_err(|error| explain(&interface.name, &error))?;
         let option = |name, value| sys::set_option(socket.as_fd(), libc::SOL_PACKET, name, value);
         option(libc::PACKET_IGNORE_OUTGOING, 1)?;
         option(sys::PACKET_VNET_HDR, 1)?;
@@ -61,19 +57,13 @@ impl Sender<HopIndex> for Link {
             return None;
         }
         let name = self.neighbours.hop(flow.source, flow.destination)?;
-        Some(Way {
-            name,
-            source_port: flow.source_port,
-            segmentation: self.segmentation,
-        })
+        Some(Way { name, source_port: flow.source_port, segmentation: self.segmentation })
     }
 
     fn send(&mut self, hop: HopIndex, messages: &[Message<'_>]) -> io::Result<usize> {
         let destination = self.neighbours.resolve(hop)?;
-        let headers: SmallVec<[Headers; SEND_BATCH]> = messages
-            .iter()
-            .map_while(|message| Headers::new(message, self.mac, destination))
-            .collect();
+        let headers: SmallVec<[Headers; SEND_BATCH]> =
+            messages.iter().map_while(|message| Headers::new(message, self.mac, destination)).collect();
         let outgoing: SmallVec<[Outgoing<'_>; SEND_BATCH]> = headers
             .iter()
             .zip(messages)
@@ -100,11 +90,7 @@ impl Sender<HopIndex> for Link {
 /// Takes UDP port 4791 of `address`, without ever reading it: else the kernel, which sees each packet as well, answers the
 /// peer that the port is unreachable.
 pub(super) fn hold_port(address: IpAddr, scope: u32) -> io::Result<Socket> {
-    let socket = Socket::new(
-        Domain::for_address((address, 0).into()),
-        Type::DGRAM,
-        Some(Protocol::UDP),
-    )?;
+    let socket = Socket::new(Domain::for_address((address, 0).into()), Type::DGRAM, Some(Protocol::UDP))?;
     sys::attach_filter(socket.as_fd(), &[sys::DROP_ALL])?;
     socket.set_recv_buffer_size(0)?;
     // Spares the kernel the cutting of super-packets that it throws away then.
@@ -116,9 +102,7 @@ pub(super) fn hold_port(address: IpAddr, scope: u32) -> io::Result<Socket> {
         }
         IpAddr::V4(_) => (address, UDP_PORT).into(),
     };
-    socket
-        .bind(&local.into())
-        .map_err(|error| crate::port::udp::explain(address, &error))?;
+    socket.bind(&local.into()).map_err(|error| crate::port::udp::explain(address, &error))?;
     Ok(socket)
 }
 
@@ -130,8 +114,5 @@ fn explain(interface: &str, error: &io::Error) -> io::Error {
         }
         _ => "the kernel has no packet sockets, or forbids them here; use the udp port",
     };
-    io::Error::new(
-        error.kind(),
-        format!("packet socket on {interface}: {error}: {advice}"),
-    )
+    io::Error::new(error.kind(), format!("packet socket on {interface}: {error}: {advice}"))
 }

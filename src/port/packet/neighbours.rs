@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
-};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
-};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::port::netlink::Netlink;
+use crate::port::sys;
 
 /// The most next hops, and destinations, that are remembered.
 const REMEMBERED: usize = 4096;
@@ -49,13 +46,13 @@ struct Hop {
 /// What is known of a next hop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing; the kernel has not been asked.
+    /// Nothing; the next run makes us ask the kernel.
     Unknown,
     /// The kernel is asking the network; `held` runs wait for the answer.
     Asked { held: usize },
     /// Its Ethernet address.
     Known(Mac),
-    /// The network did not answer. The next datagram makes the kernel ask again.
+    /// The network did not answer. The next run makes the kernel ask again.
     Failed,
 }
 
@@ -88,9 +85,21 @@ impl Neighbours {
             Some(&index) => index,
             None => self.learn(source, destination)?,
         };
-        if let State::Asked { held } = &mut self.hops.get_mut(index)?.state {
+        let hop = self.hops.get_mut(index)?;
+        if matches!(hop.state, State::Unknown | State::Failed) {
+            hop.state = match ask(&mut self.questions, hop.address, self.interface).ok()? {
+                State::Known(mac) => State::Known(mac),
+                _ => {
+                    provoke(hop, self.interface).ok()?;
+                    State::Asked { held: 0 }
+                }
+            };
+        }
+        if let State::Asked { held } = &mut hop.state {
+            if *held == HELD {
+                return None;
+            }
             *held += 1;
-            return (*held <= HELD).then_some(index);
         }
         Some(index)
     }
@@ -100,32 +109,20 @@ impl Neighbours {
     /// # Errors
     /// `EAGAIN` while the kernel is finding out; `EHOSTUNREACH` when it did not.
     pub(super) fn resolve(&mut self, index: HopIndex) -> io::Result<Mac> {
-        let hop = self.hops.get_mut(index).ok_or(io::ErrorKind::NotFound)?;
-        if matches!(hop.state, State::Unknown) {
-            hop.state = ask(&mut self.questions, hop.address, self.interface)?;
-            if !matches!(hop.state, State::Known(_)) {
-                provoke(hop, self.interface);
-                hop.state = State::Asked { held: 1 };
-            }
-        } else if matches!(hop.state, State::Asked { .. }) {
+        let state = |hops: &[Hop]| hops.get(index).map_or(State::Unknown, |hop| hop.state);
+        if matches!(state(&self.hops), State::Asked { .. }) {
             self.update();
         }
-        let hop = self.hops.get_mut(index).ok_or(io::ErrorKind::NotFound)?;
-        match hop.state {
+        match state(&self.hops) {
             State::Known(mac) => Ok(mac),
-            State::Failed => {
-                hop.state = State::Unknown;
-                Err(io::Error::from_raw_os_error(libc::EHOSTUNREACH))
-            }
-            State::Unknown | State::Asked { .. } => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            State::Asked { .. } => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            State::Unknown | State::Failed => Err(io::Error::from_raw_os_error(libc::EHOSTUNREACH)),
         }
     }
 
     /// Whether it is known where that hop is, so that only room can be lacking.
     pub(super) fn is_known(&self, index: HopIndex) -> bool {
-        self.hops
-            .get(index)
-            .is_some_and(|hop| matches!(hop.state, State::Known(_)))
+        self.hops.get(index).is_some_and(|hop| matches!(hop.state, State::Known(_)))
     }
 
     /// Takes in what changed in the kernel's tables.
@@ -133,17 +130,13 @@ impl Neighbours {
         // When notifications were lost, nothing that was known is sure.
         let Ok(changes) = self.changes.notifications() else {
             self.by_destination.clear();
-            self.hops
-                .iter_mut()
-                .for_each(|hop| hop.state = State::Unknown);
+            self.hops.iter_mut().for_each(|hop| hop.state = State::Unknown);
             return;
         };
         for change in changes {
             match change {
                 RouteNetlinkMessage::NewNeighbour(message) => self.note(&message),
-                RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => {
-                    self.by_destination.clear()
-                }
+                RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => self.by_destination.clear(),
                 _ => {}
             }
         }
@@ -157,27 +150,22 @@ impl Neighbours {
         }
     }
 
+    /// The addresses of all next hops.
+    #[cfg(test)]
+    pub(super) fn next_hops(&self) -> Vec<IpAddr> {
+        self.hops.iter().map(|hop| hop.address).collect()
+    }
+
     fn note(&mut self, message: &NeighbourMessage) {
         if message.header.ifindex != self.interface {
             return;
         }
-        let address = message
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
-                    Some(IpAddr::V4(*address))
-                }
-                NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
-                    Some(IpAddr::V6(*address))
-                }
-                _ => None,
-            });
-        if let Some(hop) = self
-            .hops
-            .iter_mut()
-            .find(|hop| Some(hop.address) == address)
-        {
+        let address = message.attributes.iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::V4(*address)),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
+            _ => None,
+        });
+        if let Some(hop) = self.hops.iter_mut().find(|hop| Some(hop.address) == address) {
             match state(message) {
                 // Not yet an answer to what is waited for, nor a reason to doubt what is known.
                 State::Unknown => {}
@@ -201,20 +189,15 @@ impl Neighbours {
         let known = self.hops.iter().position(|hop| hop.address == address);
         let index = known.or_else(|| {
             let room = self.hops.len() < REMEMBERED;
-            room.then(|| {
-                self.hops.push(Hop {
-                    address,
-                    source,
-                    state,
-                })
-            })?;
+            room.then(|| self.hops.push(Hop { address, source, state }))?;
             Some(self.hops.len() - 1)
         })?;
         self.by_destination.insert(destination, index);
         Some(index)
     }
 
-    /// The address to which the kernel would hand a packet for `destination` on this interface.
+    /// The address to which the kernel would hand a packet for `destination` on this interface. Asked for one interface, it
+    /// takes what it has no route to for a neighbour there; kernel rxe asks the same (`rxe_find_route4`).
     fn next_hop(&mut self, destination: IpAddr) -> Option<IpAddr> {
         let mut question = RouteMessage::default();
         let (family, length, address) = match destination {
@@ -223,36 +206,25 @@ impl Neighbours {
         };
         question.header.address_family = family;
         question.header.destination_prefix_length = length;
-        question.attributes = vec![
-            RouteAttribute::Destination(address),
-            RouteAttribute::Oif(self.interface),
-        ];
-        let answers = self
-            .questions
-            .ask(RouteNetlinkMessage::GetRoute(question), false)
-            .ok()?;
+        question.attributes = vec![RouteAttribute::Destination(address), RouteAttribute::Oif(self.interface)];
+        let answers = self.questions.ask(RouteNetlinkMessage::GetRoute(question), false).ok()?;
         let route = answers.into_iter().find_map(|answer| match answer {
             RouteNetlinkMessage::NewRoute(route) => Some(route),
             _ => None,
         })?;
         // A route to an address of this host leads back through loopback, not out here.
-        if route.header.kind != RouteType::Unicast
-            || !route
-                .attributes
-                .contains(&RouteAttribute::Oif(self.interface))
-        {
+        if route.header.kind != RouteType::Unicast || !route.attributes.contains(&RouteAttribute::Oif(self.interface)) {
             return None;
         }
-        let gateway = route
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                RouteAttribute::Gateway(RouteAddress::Inet(address))
-                | RouteAttribute::Via(RouteVia::Inet(address)) => Some(IpAddr::V4(*address)),
-                RouteAttribute::Gateway(RouteAddress::Inet6(address))
-                | RouteAttribute::Via(RouteVia::Inet6(address)) => Some(IpAddr::V6(*address)),
-                _ => None,
-            });
+        let gateway = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Gateway(RouteAddress::Inet(address)) | RouteAttribute::Via(RouteVia::Inet(address)) => {
+                Some(IpAddr::V4(*address))
+            }
+            RouteAttribute::Gateway(RouteAddress::Inet6(address)) | RouteAttribute::Via(RouteVia::Inet6(address)) => {
+                Some(IpAddr::V6(*address))
+            }
+            _ => None,
+        });
         Some(gateway.unwrap_or(destination))
     }
 }
@@ -268,12 +240,10 @@ fn ask(questions: &mut Netlink, address: IpAddr, interface: u32) -> io::Result<S
     question.header.ifindex = interface;
     question.attributes = vec![NeighbourAttribute::Destination(address)];
     match questions.ask(RouteNetlinkMessage::GetNeighbour(question), false) {
-        Ok(answers) => Ok(answers
-            .iter()
-            .fold(State::Unknown, |before, answer| match answer {
-                RouteNetlinkMessage::NewNeighbour(message) => state(message),
-                _ => before,
-            })),
+        Ok(answers) => Ok(answers.iter().fold(State::Unknown, |before, answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(message) => state(message),
+            _ => before,
+        })),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(State::Unknown),
         Err(error) => Err(error),
     }
@@ -282,13 +252,10 @@ fn ask(questions: &mut Netlink, address: IpAddr, interface: u32) -> io::Result<S
 /// What a message of the neighbour table says. An entry that has become stale is still good: the kernel overwrites it as soon as
 /// it hears of another address.
 fn state(message: &NeighbourMessage) -> State {
-    let mac = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            NeighbourAttribute::LinkLayerAddress(bytes) => Mac::try_from(bytes.as_slice()).ok(),
-            _ => None,
-        });
+    let mac = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => Mac::try_from(bytes.as_slice()).ok(),
+        _ => None,
+    });
     match (message.header.state, mac) {
         (NeighbourState::Failed, _) => State::Failed,
         (
@@ -305,18 +272,20 @@ fn state(message: &NeighbourMessage) -> State {
 }
 
 /// Makes the kernel ask the network for `hop`, by sending an empty datagram there that nobody wants. To tell the kernel directly
-/// (`NTF_USE`) would take CAP_NET_ADMIN. Nothing follows from a failure but that the hop stays unknown.
-fn provoke(hop: &Hop, interface: u32) {
+/// (`NTF_USE`) would take CAP_NET_ADMIN.
+fn provoke(hop: &Hop, interface: u32) -> io::Result<()> {
     let scope = |address: IpAddr, port| match address {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            SocketAddrV6::new(v6, port, 0, interface).into()
-        }
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => SocketAddrV6::new(v6, port, 0, interface).into(),
         _ => SocketAddr::new(address, port),
     };
-    if let Ok(socket) = UdpSocket::bind(scope(hop.source, 0)) {
-        let _ = socket.set_nonblocking(true);
-        let _ = socket.send_to(&[], scope(hop.address, DISCARD));
-    }
+    let socket = UdpSocket::bind(scope(hop.source, 0))?;
+    socket.set_nonblocking(true)?;
+    let (level, option) = match hop.source {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_UNICAST_IF),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_IF),
+    };
+    sys::set_option(socket.as_fd(), level, option, interface.to_be().cast_signed())?;
+    socket.send_to(&[], scope(hop.address, DISCARD)).map(drop)
 }
 
 /// The Ethernet address of a multicast group (RFC 1112 6.4, RFC 2464 7); `None` for other destinations.

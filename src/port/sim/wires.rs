@@ -94,10 +94,7 @@ impl Wires {
 
     pub(super) fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
-        while self
-            .next_arrival()
-            .is_some_and(|arrival| arrival <= self.now)
-        {
+        while self.next_arrival().is_some_and(|arrival| arrival <= self.now) {
             let Some(Travelling { frame, .. }) = self.travelling.pop() else {
                 break;
             };
@@ -166,10 +163,7 @@ impl Wires {
     /// `None`: it is dropped.
     fn queue(&mut self, datagram: &mut SimDatagram) -> Option<Instant> {
         let flow = &mut datagram.flow;
-        let direction = self
-            .directions
-            .entry((flow.source, flow.destination))
-            .or_default();
+        let direction = self.directions.entry((flow.source, flow.destination)).or_default();
         if direction.cut {
             self.counters.partitioned += 1;
             return None;
@@ -185,12 +179,7 @@ impl Wires {
             return None;
         }
         let capable = flow.traffic_class & CONGESTION_EXPERIENCED != 0;
-        if capable
-            && self
-                .config
-                .mark_above
-                .is_some_and(|mark_above| waiting > mark_above)
-        {
+        if capable && self.config.mark_above.is_some_and(|mark_above| waiting > mark_above) {
             flow.traffic_class |= CONGESTION_EXPERIENCED;
             self.counters.marked += 1;
         }
@@ -210,13 +199,8 @@ impl Wires {
 
     /// Lets a frame arrive after the network's delay and, if it is `held` up, out of order.
     fn travel(&mut self, departure: Instant, held: Option<Duration>, frame: SimDatagram) {
-        let delay = self
-            .random
-            .duration(*self.config.delay.start(), *self.config.delay.end());
-        let direction = self
-            .directions
-            .entry((frame.flow.source, frame.flow.destination))
-            .or_default();
+        let delay = self.random.duration(*self.config.delay.start(), *self.config.delay.end());
+        let direction = self.directions.entry((frame.flow.source, frame.flow.destination)).or_default();
         let in_order = direction.last_arrival.max(departure + delay);
         let arrival = match held {
             Some(held) => in_order + held,
@@ -226,11 +210,7 @@ impl Wires {
             }
         };
         self.sequence += 1;
-        self.travelling.push(Travelling {
-            arrival,
-            sequence: self.sequence,
-            frame,
-        });
+        self.travelling.push(Travelling { arrival, sequence: self.sequence, frame });
     }
 }
 
@@ -241,15 +221,8 @@ fn flip(frame: &mut [u8], bit: u64) {
         return;
     };
     let index = bit / 8 % protected.max(1);
-    let index = if index >= UNPROTECTED && protected > UNPROTECTED {
-        index + 1
-    } else {
-        index
-    };
-    if let Some(byte) = usize::try_from(index)
-        .ok()
-        .and_then(|index| frame.get_mut(index))
-    {
+    let index = if index >= UNPROTECTED && protected > UNPROTECTED { index + 1 } else { index };
+    if let Some(byte) = usize::try_from(index).ok().and_then(|index| frame.get_mut(index)) {
         *byte ^= 1 << (bit % 8);
     }
 }

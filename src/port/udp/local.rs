@@ -54,9 +54,7 @@ impl Local {
         let receiver = open(address)?;
         set_receive_options(&receiver, address)?;
         sys::grow_buffers(receiver.as_fd(), SOCKET_BUFFER);
-        receiver
-            .bind(&socket_address(address, UDP_PORT, scope).into())
-            .map_err(|error| explain(address, &error))?;
+        receiver.bind(&socket_address(address, UDP_PORT, scope).into()).map_err(|error| explain(address, &error))?;
         Ok(Self {
             address,
             scope,
@@ -73,10 +71,7 @@ impl Local {
     /// Sockets are never closed in favour of others: a flow that changed its source port could change its path and be
     /// overtaken by itself, which go-back-N pays for dearly. So when all are taken, flows share.
     pub(super) fn transmitter(&mut self, source_port: u16) -> TransmitterIndex {
-        let known = self
-            .transmitters
-            .iter()
-            .position(|transmitter| transmitter.wanted == source_port);
+        let known = self.transmitters.iter().position(|transmitter| transmitter.wanted == source_port);
         if known.is_some() {
             return known;
         }
@@ -91,16 +86,12 @@ impl Local {
 
     /// The socket behind an index that [`transmitter`](Self::transmitter) gave.
     pub(super) fn socket(&self, index: TransmitterIndex) -> &Socket {
-        index
-            .and_then(|index| self.transmitters.get(index))
-            .map_or(&self.receiver, |transmitter| &transmitter.socket)
+        index.and_then(|index| self.transmitters.get(index)).map_or(&self.receiver, |transmitter| &transmitter.socket)
     }
 
     /// The UDP source port that the socket behind `index` writes.
     pub(super) fn source_port(&self, index: TransmitterIndex) -> u16 {
-        index
-            .and_then(|index| self.transmitters.get(index))
-            .map_or(UDP_PORT, |transmitter| transmitter.port)
+        index.and_then(|index| self.transmitters.get(index)).map_or(UDP_PORT, |transmitter| transmitter.port)
     }
 }
 
@@ -118,11 +109,7 @@ impl Transmitter {
             let port = SOURCE_PORT_BASE + (first + step) % (u16::MAX - SOURCE_PORT_BASE + 1);
             match socket.bind(&socket_address(address, port, scope).into()) {
                 Ok(()) => {
-                    return Ok(Self {
-                        wanted: source_port,
-                        port,
-                        socket,
-                    });
+                    return Ok(Self { wanted: source_port, port, socket });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => busy = error,
                 Err(error) => return Err(error),
@@ -137,30 +124,18 @@ impl Transmitter {
 /// It must stay unconnected: only then does the kernel write an IPv4 ID of 0 (`ip_select_ident`: connected sockets count),
 /// on which the ICRC of what is sent is built.
 fn open(address: IpAddr) -> io::Result<Socket> {
-    let socket = Socket::new(
-        Domain::for_address((address, 0).into()),
-        Type::DGRAM.nonblocking(),
-        Some(Protocol::UDP),
-    )?;
+    let socket = Socket::new(Domain::for_address((address, 0).into()), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     let hops = c_int::from(DEFAULT_HOP_LIMIT);
     let options: &[(c_int, c_int, c_int)] = if address.is_ipv4() {
         &[
-            (
-                libc::IPPROTO_IP,
-                libc::IP_MTU_DISCOVER,
-                libc::IP_PMTUDISC_DO,
-            ),
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
             (libc::IPPROTO_IP, libc::IP_TTL, hops),
             (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, hops),
         ]
     } else {
         &[
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1),
-            (
-                libc::IPPROTO_IPV6,
-                libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_DO,
-            ),
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
             (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, hops),
             (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops),
         ]
@@ -172,10 +147,7 @@ fn open(address: IpAddr) -> io::Result<Socket> {
 /// Asks the kernel to join datagrams of a flow, to tell what the IP header said, and what it dropped.
 fn set_receive_options(socket: &Socket, address: IpAddr) -> io::Result<()> {
     let options: &[(c_int, c_int, c_int)] = if address.is_ipv4() {
-        &[
-            (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
-            (libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
-        ]
+        &[(libc::IPPROTO_IP, libc::IP_RECVTOS, 1), (libc::IPPROTO_IP, libc::IP_RECVTTL, 1)]
     } else {
         &[
             (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
@@ -192,9 +164,7 @@ fn set_receive_options(socket: &Socket, address: IpAddr) -> io::Result<()> {
 }
 
 fn set_all(socket: &Socket, options: &[(c_int, c_int, c_int)]) -> io::Result<()> {
-    options
-        .iter()
-        .try_for_each(|&(level, name, value)| sys::set_option(socket.as_fd(), level, name, value))
+    options.iter().try_for_each(|&(level, name, value)| sys::set_option(socket.as_fd(), level, name, value))
 }
 
 fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
@@ -211,13 +181,8 @@ pub(in crate::port) fn explain(address: IpAddr, error: &io::Error) -> io::Error 
             "another process that speaks RoCE v2 or the kernel module rdma_rxe holds it; end that process, \
              unload the module (rmmod rdma_rxe), or use another address"
         }
-        io::ErrorKind::AddrNotAvailable => {
-            "no interface of this host has the address (see `ip address`)"
-        }
+        io::ErrorKind::AddrNotAvailable => "no interface of this host has the address (see `ip address`)",
         _ => "the kernel refused the address",
     };
-    io::Error::new(
-        error.kind(),
-        format!("UDP port {UDP_PORT} of {address}: {error}: {advice}"),
-    )
+    io::Error::new(error.kind(), format!("UDP port {UDP_PORT} of {address}: {error}: {advice}"))
 }

@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::local::Local;
+use crate::port::PortCounters;
+use crate::port::arrived::Arrived;
 use crate::port::message::Incoming;
 use crate::port::sys::{RECEIVE_BATCH, ReceiveBatch};
-use crate::port::{PortCounters, seal};
 use crate::wire::Arrival;
 
 /// How many messages one call asks for while the kernel joins datagrams into super-packets of up to 64 KiB: enough to
@@ -35,11 +36,7 @@ pub(super) fn receive(
         datagrams += split(&message, local, counters, sink);
     }
     let joined = datagrams > count;
-    local.receive_limit = if count == limit && !joined {
-        RECEIVE_BATCH
-    } else {
-        SUPER_PACKETS
-    };
+    local.receive_limit = if count == limit && !joined { RECEIVE_BATCH } else { SUPER_PACKETS };
     Ok(datagrams)
 }
 
@@ -54,37 +51,16 @@ fn split(
         counters.malformed += 1;
         return 1;
     };
-    let headers = seal::Headers {
+    let arrived = Arrived {
         source,
         destination: local.address,
         source_port,
+        traffic_class: message.traffic_class.unwrap_or(0),
+        hop_limit: message.hop_limit.unwrap_or(0),
+        // A UDP socket is not told.
+        identification: None,
+        segment: message.segment,
+        payload: message.bytes,
     };
-    let segment = message.segment.unwrap_or(message.bytes.len()).max(1);
-    // The IPv4 IDs within a super-packet that came here whole count up; one that the kernel joined from single
-    // datagrams may begin anywhere.
-    let mut expected = 0;
-    let mut datagrams = 0;
-    for frame in message.bytes.chunks(segment) {
-        datagrams += 1;
-        match seal::open(&headers, expected, frame) {
-            Ok((datagram, identification)) => {
-                expected = identification.wrapping_add(1);
-                counters.received += 1;
-                counters.received_bytes += frame.len() as u64;
-                sink(Arrival {
-                    source,
-                    destination: local.address,
-                    traffic_class: message.traffic_class.unwrap_or(0),
-                    hop_limit: message.hop_limit.unwrap_or(0),
-                    datagram,
-                });
-            }
-            Err(refused) => counters.note(refused),
-        }
-    }
-    // A datagram without a byte is one all the same.
-    if datagrams == 0 {
-        counters.malformed += 1;
-    }
-    datagrams.max(1)
+    arrived.deliver(counters, sink)
 }

@@ -18,10 +18,7 @@ impl Sender<SocketIndex> for Vec<Local> {
     const BATCH: usize = SEND_BATCH;
 
     fn way(&mut self, flow: &Flow) -> Option<Way<SocketIndex>> {
-        let (index, local) = self
-            .iter_mut()
-            .enumerate()
-            .find(|(_, local)| local.address == flow.source)?;
+        let (index, local) = self.iter_mut().enumerate().find(|(_, local)| local.address == flow.source)?;
         let transmitter = local.transmitter(flow.source_port);
         Some(Way {
             name: (index, transmitter),
@@ -30,18 +27,12 @@ impl Sender<SocketIndex> for Vec<Local> {
         })
     }
 
-    fn send(
-        &mut self,
-        (index, transmitter): SocketIndex,
-        messages: &[Message<'_>],
-    ) -> io::Result<usize> {
+    fn send(&mut self, (index, transmitter): SocketIndex, messages: &[Message<'_>]) -> io::Result<usize> {
         let Some(local) = self.get(index) else {
             return Ok(messages.len());
         };
-        let outgoing: SmallVec<[Outgoing<'_>; SEND_BATCH]> = messages
-            .iter()
-            .map(|message| outgoing(message, local.scope))
-            .collect();
+        let outgoing: SmallVec<[Outgoing<'_>; SEND_BATCH]> =
+            messages.iter().map(|message| outgoing(message, local.scope)).collect();
         sys::send_batch(local.socket(transmitter).as_fd(), &outgoing)
     }
 

@@ -52,7 +52,7 @@ struct Next {
 
 impl Requester {
     /// An acknowledge is asked for at least as often as this much was sent, so that the window keeps moving.
-    const ASK_EVERY: u64 = 32 * 1024;
+    const ASK_EVERY: u64 = 60 * 1024;
     /// The largest message (rxe's `max_msg_sz` up to 6.1).
     pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
     /// Bytes that one READ request asks for at most, whatever the message: its answer is not paced by
@@ -348,14 +348,14 @@ impl Requester {
     }
 
     /// The first time, asks with the newest packet: what the peer lacks before it, it will NAK, and nothing is sent
-    /// in vain. A peer that NAKed this gap before stays silent, so the second time everything is sent again.
+    /// in vain. A peer that NAKed this gap before stays silent, so the second time everything is sent again. A READ
+    /// or ATOMIC at the tail is not asked for again at once: its answer may be long, and merely late.
     fn probe(&mut self, common: &mut Common, now: Instant) {
         if !self.queue.is_busy() {
             return;
         }
-        let all_sent = self.queue.cursor_psn() == self.queue.sent_end;
-        if self.retry.probes == 0 && all_sent && self.newest().is_some() {
-            self.probe_due = true;
+        if self.retry.probes == 0 && self.queue.cursor_psn() == self.queue.sent_end {
+            self.probe_due = self.newest().is_some();
         } else {
             self.rewound_for = None;
             self.queue.rewind();

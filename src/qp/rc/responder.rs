@@ -27,8 +27,10 @@ pub(crate) struct Responder {
     current: Option<ReceiveRequest>,
     replies: Replies,
     replay: Replay,
-    /// A NAK for the expected PSN was sent; what comes after it draws no other.
-    nak_sent: bool,
+    /// A NAK for the expected PSN was sent, and this is the newest PSN seen since. What follows on it was on its way
+    /// already and draws no other NAK. A PSN that is not newer was sent again: the requester went back, and the
+    /// expected packet was lost again.
+    nak_sent: Option<Psn>,
 }
 
 /// The message of which a part has arrived.
@@ -68,7 +70,7 @@ impl Responder {
             current: None,
             replies: Replies::default(),
             replay: Replay::new(depth),
-            nak_sent: false,
+            nak_sent: None,
         }
     }
 
@@ -118,8 +120,10 @@ impl Responder {
             0 => {}
             1.. => {
                 common.counters.out_of_seq_request += 1;
-                if !self.nak_sent {
-                    self.nak_sent = true;
+                let psn = packet.bth.psn;
+                let is_new_gap = self.nak_sent.is_none_or(|newest| !newest.is_before(psn));
+                self.nak_sent = Some(psn);
+                if is_new_gap {
                     common.counters.send_seq_err += 1;
                     self.acknowledge(common, self.expected, Syndrome::Nak(NakCode::SequenceError));
                 }
@@ -133,12 +137,12 @@ impl Responder {
         }
         match self.execute(common, around, packet) {
             Ok(()) => {
-                self.nak_sent = false;
+                self.nak_sent = None;
                 Outcome::Alive
             }
             Err(Refusal::NotReady) => {
                 // Packets behind it are already on their way; they draw no NAK of their own.
-                self.nak_sent = true;
+                self.nak_sent = Some(self.expected);
                 common.counters.send_rnr_err += 1;
                 let timer = common.attributes.min_rnr_timer.unwrap_or(0);
                 self.acknowledge(common, self.expected, Syndrome::ReceiverNotReady { timer });

@@ -26,7 +26,7 @@ pub(super) struct Retry {
 
 impl Retry {
     /// A probe never comes sooner than this: a peer that sleeps needs longer to wake than a packet to travel.
-    const MIN_PROBE: Duration = Duration::from_millis(1);
+    const MIN_PROBE: Duration = Duration::from_millis(2);
     /// The first probe while no round trip was measured.
     const FIRST_PROBE: Duration = Duration::from_millis(20);
     /// Probes in vain come ever more slowly, up to this.

@@ -1,0 +1,81 @@
+//! A program's thread that waits for an event runs the engine meanwhile.
+//!
+//! Were the progress thread to do it, each event would cost two wake-ups, that thread's and the program's. So the thread
+//! that waits takes the progress thread's place, one at a time; the others sleep on what they wait for alone.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::thread::{Pause, Seen, run_engine, wait};
+use super::{Driver, Shared};
+
+impl Driver {
+    /// Sleeps until `ready`, which is when `descriptor` becomes readable, or until `deadline`; `None`: for ever. It may
+    /// return early. The engine runs in this thread, unless another thread sleeps here already.
+    pub fn sleep(&self, descriptor: impl AsFd, deadline: Option<Instant>, ready: impl Fn() -> bool) {
+        let shared = &*self.shared;
+        let descriptor = descriptor.as_fd().as_raw_fd();
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let Some(_turn) = Turn::take(shared) else {
+            // Counted first, so that whoever gives up the turn knows that someone depends on the progress thread.
+            shared.dependents.fetch_add(1, Ordering::SeqCst);
+            if shared.relieved.load(Ordering::SeqCst) && !ready() {
+                wait(&[descriptor], &[], left());
+            }
+            shared.dependents.fetch_sub(1, Ordering::SeqCst);
+            return;
+        };
+        let readable: SmallVec<[RawFd; 8]> = shared.readable.iter().copied().chain([descriptor]).collect();
+        let mut seen = Seen::now(shared);
+        loop {
+            // Another thread of the program may be polling.
+            let now = Seen::now(shared);
+            let polling = seen.polling_until(&now);
+            if polling || seen.is_stale(&now) {
+                seen = now;
+            }
+            let pause = if polling { Pause::rest() } else { run_engine(shared) };
+            if ready() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return;
+            }
+            let timeout = [pause.timeout, left()].into_iter().flatten().min();
+            let alone = [shared.wake.as_raw_fd(), descriptor];
+            wait(if pause.off_port { &alone } else { &readable }, &pause.writable, timeout);
+            shared.calm();
+            if ready() {
+                return;
+            }
+        }
+    }
+}
+
+/// The progress thread's place, taken until dropped.
+struct Turn<'a>(&'a Shared);
+
+impl<'a> Turn<'a> {
+    fn take(shared: &'a Shared) -> Option<Self> {
+        if shared.relieved.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        if !shared.resting.load(Ordering::SeqCst) {
+            // It waits for the port, with an idea of the next timer that nobody keeps up to date now.
+            shared.kick();
+        }
+        Some(Self(shared))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Self(shared) = self;
+        shared.turns.fetch_add(1, Ordering::SeqCst);
+        shared.relieved.store(false, Ordering::SeqCst);
+        // A program that comes back soon need not wake the progress thread each time.
+        if shared.dozing.load(Ordering::SeqCst) || shared.dependents.load(Ordering::SeqCst) > 0 {
+            shared.kick();
+        }
+    }
+}
