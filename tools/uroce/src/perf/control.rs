@@ -14,7 +14,7 @@ use super::plan::{Plan, Traffic};
 
 /// What the two ends say.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "say", rename_all = "snake_case")]
 pub(super) enum Message {
     /// Both, first: which program, and which conversation it knows. This message never changes.
     Hello { program: String, version: u32 },
@@ -205,8 +205,8 @@ mod tests {
     fn other_programs_are_told_apart() {
         assert!(hears("0000:000011:abcdef:0000").contains("another program"));
         assert!(hears("{\"program\": 1}\n").contains("another program, or another release"));
-        assert!(hears("{\"hello\":{\"program\":\"uroce perf\",\"version\":99}}\n").contains("version 99"));
-        assert!(hears("{\"refuse\":{\"reason\":\"tired\"}}\n").contains("the peer says: tired"));
+        assert!(hears("{\"say\":\"hello\",\"program\":\"uroce perf\",\"version\":99}\n").contains("version 99"));
+        assert!(hears("{\"say\":\"refuse\",\"reason\":\"tired\"}\n").contains("the peer says: tired"));
         assert!(hears("").contains("closed the connection"));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
 
-use super::control::{Control, Message};
+use super::control::Control;
 use super::latency::Times;
 use super::plan::{Goal, Measure, Operation, Plan, Traffic};
 
