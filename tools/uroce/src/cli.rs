@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{perf, pingpong};
+use crate::{demo, perf, pingpong};
 
 /// RDMA over Converged Ethernet v2 in user space: no RDMA device, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -14,10 +14,12 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Demo(demo::Arguments),
     Pingpong(pingpong::Arguments),
     Perf(perf::Arguments),
 }
 
 const EXAMPLES: &str = "\
 Examples:
+  uroce demo                               two processes here, every operation, beside TCP
   uroce pingpong 192.0.2.1                 exchange messages with ibv_rc_pingpong on 192.0.2.1";

@@ -4,6 +4,7 @@
 //! status 1 (2 for a command line that cannot be understood).
 
 mod cli;
+mod demo;
 mod device;
 mod net;
 mod perf;
@@ -17,6 +18,7 @@ use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Demo(arguments) => demo::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Perf(arguments) => perf::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Pingpong(arguments) => pingpong::run(&arguments).map(|()| ExitCode::SUCCESS),
     };

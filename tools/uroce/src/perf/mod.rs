@@ -14,11 +14,15 @@ mod session;
 mod sockets;
 mod table;
 
+use std::net::TcpStream;
+
 use anyhow::Result;
 
+pub(crate) use self::client::{Client, Outcome, Place};
 pub(crate) use self::options::Arguments;
+pub(crate) use self::plan::{Amount, Measure, Operation, Plan};
+pub(crate) use self::table::Summary;
 
-use self::client::{Client, Place};
 use crate::net;
 
 /// Runs the subcommand.
@@ -32,6 +36,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(host) => run_client(arguments, host, &place),
         None => run_server(arguments, &place),
     }
+}
+
+/// Serves the client at the other end of `stream`, with the device that it comes to, until it goes.
+pub(crate) fn serve(stream: TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    server::serve(stream, &Place::default()).map(|_| ())
 }
 
 fn run_client(arguments: &Arguments, host: &str, place: &Place) -> Result<()> {
