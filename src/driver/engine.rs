@@ -143,9 +143,4 @@ impl Engine {
         self.watch.backlog |= before.backlog;
         earlier || (now.backlog && !before.backlog)
     }
-
-    /// Whether the port is broken.
-    pub(super) fn is_broken(&self) -> bool {
-        self.failure.is_some()
-    }
 }

@@ -5,30 +5,30 @@
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::thread::{Pause, Seen, run_engine, wait};
+use super::thread::{Pause, Seen, run_engine};
 use super::{Driver, Shared};
+use crate::error::{Error, Result};
+use crate::port;
 
 impl Driver {
     /// Sleeps until `ready`, which is when `descriptor` becomes readable, or until `deadline`; `None`: for ever. It may
     /// return early. The engine runs in this thread, unless another thread sleeps here already.
-    pub fn sleep(&self, descriptor: impl AsFd, deadline: Option<Instant>, ready: impl Fn() -> bool) {
+    ///
+    /// # Errors
+    /// [`Error::System`] when the port is broken, so that nothing will come any more, or when waiting fails.
+    pub fn sleep(&self, descriptor: impl AsFd, deadline: Option<Instant>, ready: impl Fn() -> bool) -> Result<()> {
         let shared = &*self.shared;
         let descriptor = descriptor.as_fd().as_raw_fd();
         let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let Some(_turn) = Turn::take(shared) else {
-            // Counted first, so that whoever gives up the turn knows that someone depends on the progress thread.
-            shared.dependents.fetch_add(1, Ordering::SeqCst);
-            if shared.relieved.load(Ordering::SeqCst) && !ready() {
-                wait(&[descriptor], &[], left());
-            }
-            shared.dependents.fetch_sub(1, Ordering::SeqCst);
-            return;
+            return depend(shared, || wait(&[descriptor], &[], left()), ready);
         };
         let readable: SmallVec<[RawFd; 8]> = shared.readable.iter().copied().chain([descriptor]).collect();
+        let alone = [shared.wake.as_raw_fd(), descriptor];
         let mut seen = Seen::now(shared);
         loop {
             // Another thread of the program may be polling.
@@ -39,17 +39,32 @@ impl Driver {
             }
             let pause = if polling { Pause::rest() } else { run_engine(shared) };
             if ready() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return;
+                return Ok(());
+            }
+            if pause.broken {
+                return shared.lock().check();
             }
             let timeout = [pause.timeout, left()].into_iter().flatten().min();
-            let alone = [shared.wake.as_raw_fd(), descriptor];
-            wait(if pause.off_port { &alone } else { &readable }, &pause.writable, timeout);
+            wait(if polling { &alone } else { &readable }, &pause.writable, timeout)?;
             shared.calm();
             if ready() {
-                return;
+                return Ok(());
             }
         }
     }
+}
+
+/// Waits while another thread of the program runs the engine.
+fn depend(shared: &Shared, wait: impl FnOnce() -> Result<()>, ready: impl Fn() -> bool) -> Result<()> {
+    // Counted first, so that whoever gives up the turn knows that someone depends on the progress thread.
+    shared.dependents.fetch_add(1, Ordering::SeqCst);
+    let result = if shared.relieved.load(Ordering::SeqCst) && !ready() { wait() } else { Ok(()) };
+    shared.dependents.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+fn wait(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> Result<()> {
+    port::wait(readable, writable, timeout).map(drop).map_err(|error| Error::system("waiting for an event", error))
 }
 
 /// The progress thread's place, taken until dropped.

@@ -166,6 +166,8 @@ fn a_broken_port_is_told_once_and_stops_posting() {
     assert_eq!((error.posted, error.error.errno()), (0, 9), "{error}");
     assert!(error.to_string().contains("the device is broken"), "{error}");
     driver.poll();
+    let never = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    assert_eq!(driver.sleep(&never, None, || false).unwrap_err().errno(), 9, "no sleep without an end");
     drop(driver);
     assert_eq!(events.iter().count(), 0, "told once");
 }
@@ -254,7 +256,7 @@ fn a_program_that_sleeps_gets_what_it_sleeps_for() {
             scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
                     let soon = std::time::Instant::now() + std::time::Duration::from_millis(1);
-                    driver.sleep(&never, Some(soon), || done.load(Ordering::SeqCst));
+                    driver.sleep(&never, Some(soon), || done.load(Ordering::SeqCst)).unwrap();
                 }
             });
         }

@@ -138,7 +138,7 @@ fn rest(shared: &Shared, seen: Seen, timeout: Option<Duration>) {
 fn serve(shared: &Shared) {
     let pause = run_engine(shared);
     let wake = [shared.wake.as_raw_fd()];
-    wait(if pause.off_port { &wake } else { &shared.readable }, &pause.writable, pause.timeout);
+    wait(if pause.broken { &wake } else { &shared.readable }, &pause.writable, pause.timeout);
 }
 
 /// How long whoever runs the engine may sleep.
@@ -147,14 +147,14 @@ pub(super) struct Pause {
     pub(super) timeout: Option<Duration>,
     /// Until one of these can be written.
     pub(super) writable: Vec<RawFd>,
-    /// Without waiting for datagrams: another thread takes them, or the port is broken and may be ready for ever.
-    pub(super) off_port: bool,
+    /// Whether the port is broken: its descriptors may be ready for ever.
+    pub(super) broken: bool,
 }
 
 impl Pause {
     /// While the program polls.
     pub(super) fn rest() -> Self {
-        Self { timeout: Some(REST), writable: Vec::new(), off_port: true }
+        Self { timeout: Some(REST), writable: Vec::new(), broken: false }
     }
 }
 
@@ -166,7 +166,7 @@ pub(super) fn run_engine(shared: &Shared) -> Pause {
     let Watch { timer, backlog } = engine.watch();
     let writable = if backlog { engine.port.backlog_descriptors() } else { Vec::new() };
     let now = engine.now();
-    let off_port = engine.is_broken();
+    let broken = engine.check().is_err();
     drop(engine);
     shared.deliver();
     let timeout = match timer {
@@ -175,11 +175,11 @@ pub(super) fn run_engine(shared: &Shared) -> Pause {
         _ if backlog && writable.is_empty() => Some(REST),
         timer => timer.map(|timer| timer.since(now)),
     };
-    Pause { timeout, writable, off_port }
+    Pause { timeout, writable, broken }
 }
 
 /// Waits; an error counts as a wake-up, and a pause keeps it from becoming a busy loop.
-pub(super) fn wait(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) {
+fn wait(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) {
     if port::wait(readable, writable, timeout).is_err() {
         std::thread::sleep(REST);
     }

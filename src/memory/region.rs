@@ -97,7 +97,15 @@ impl Region {
     /// A region over memory that the library owns; its first byte has the address `iova`.
     #[must_use]
     pub fn owned(buffer: Arc<Buffer>, iova: u64, access: Access, pd: PdNumber) -> Self {
-        Self { start: buffer.start, length: buffer.len() as u64, iova, access, pd, peer_may_invalidate: false, _owner: Some(buffer) }
+        Self {
+            start: buffer.start,
+            length: buffer.len() as u64,
+            iova,
+            access,
+            pd,
+            peer_may_invalidate: false,
+            _owner: Some(buffer),
+        }
     }
 
     /// A region over the caller's memory; its first byte has the address `iova`.

@@ -1,7 +1,7 @@
 //! Queue pairs: sans-IO machines.
 //!
 //! Inputs are packets, timeouts, posted work and changes of state; outputs are packets
-//! ([`poll_transmit`](QueuePair::poll_transmit)), completions in the queues, and events.
+//! (`poll_transmit`), completions in the queues, and events.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

@@ -104,7 +104,10 @@ impl QueuePair {
             (State::ReadyToSend, State::SendQueueDrained) => {
                 self.requester.drain();
             }
-            (_, State::ReadyToSend | State::SendQueueDrained) => self.requester.configure(&self.common.attributes),
+            (_, State::ReadyToSend | State::SendQueueDrained) => {
+                self.requester.configure(&self.common.attributes);
+                self.responder.configure(&self.common.attributes);
+            }
             _ => {}
         }
         self.conclude(around, Outcome::Alive);

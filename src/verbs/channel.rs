@@ -26,7 +26,7 @@ use crate::error::Result;
 /// let cq = context.create_cq(16, Some(&channel))?;
 /// cq.arm(Arm::Any);
 /// assert!(cq.poll_one().is_none());
-/// assert!(channel.wait(Some(Duration::from_millis(1))).is_none(), "nothing was posted");
+/// assert!(channel.wait(Some(Duration::from_millis(1)))?.is_none(), "nothing was posted");
 /// # Ok::<(), uroce::error::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -50,19 +50,21 @@ impl CompletionChannel {
     /// over. Events of queues that have been dropped since are passed over.
     ///
     /// The engine runs in this thread meanwhile, which wakes up sooner than one that waits on the descriptor.
-    #[must_use]
-    pub fn wait(&self, timeout: Option<Duration>) -> Option<CompletionQueue> {
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::error::Error::System) when the device is broken, or when waiting fails.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
         let inner = &*self.inner;
         inner.waited_on.store(true, Ordering::Relaxed);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(cq) = self.poll() {
-                return Some(cq);
+                return Ok(Some(cq));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return None;
+                return Ok(None);
             }
-            inner.context.driver.sleep(self, deadline, || !inner.sink.is_empty());
+            inner.context.driver.sleep(self, deadline, || !inner.sink.is_empty())?;
         }
     }
 

@@ -20,10 +20,7 @@ impl Aeth {
     #[inline]
     pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [syndrome] = bytes.at::<0, 1>();
-        Self {
-            syndrome: Syndrome::from(syndrome),
-            msn: from_be24(bytes.at::<1, 3>()),
-        }
+        Self { syndrome: Syndrome::from(syndrome), msn: from_be24(bytes.at::<1, 3>()) }
     }
 
     /// Writes the header; only the low 24 bits of `msn` count.

@@ -56,9 +56,7 @@ impl AtomicAckEth {
     #[must_use]
     #[inline]
     pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
-        Self {
-            original: u64::from_be_bytes(*bytes),
-        }
+        Self { original: u64::from_be_bytes(*bytes) }
     }
 
     /// Writes the header.

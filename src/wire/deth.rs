@@ -20,10 +20,7 @@ impl Deth {
     #[must_use]
     #[inline]
     pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
-        Self {
-            qkey: u32::from_be_bytes(bytes.at::<0, 4>()),
-            source: Qpn::new(from_be24(bytes.at::<5, 3>())),
-        }
+        Self { qkey: u32::from_be_bytes(bytes.at::<0, 4>()), source: Qpn::new(from_be24(bytes.at::<5, 3>())) }
     }
 
     /// Writes the header.

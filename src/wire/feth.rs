@@ -65,11 +65,6 @@ impl Feth {
             Selectivity::Region => 1,
             Selectivity::Reserved(other) => other & 3,
         };
-        *bytes = [
-            0,
-            0,
-            0,
-            selectivity << SELECTIVITY_SHIFT | self.placement.bits() & 0x0f,
-        ];
+        *bytes = [0, 0, 0, selectivity << SELECTIVITY_SHIFT | self.placement.bits() & 0x0f];
     }
 }

@@ -61,12 +61,7 @@ pub fn compute(ip: &IpPseudo, source_port: u16, datagram: &[u8]) -> u32 {
 /// go into the ID, and 16 are left to detect corruption.
 #[must_use]
 #[inline]
-pub fn check_unknown_id(
-    ip: &Ipv4Pseudo,
-    source_port: u16,
-    datagram: &[u8],
-    received: u32,
-) -> Option<u16> {
+pub fn check_unknown_id(ip: &Ipv4Pseudo, source_port: u16, datagram: &[u8], received: u32) -> Option<u16> {
     if datagram.len() < Bth::LEN {
         return None;
     }
@@ -165,11 +160,7 @@ mod power {
     pub(super) fn divide(value: u32, bytes: usize) -> Option<u32> {
         let [high, low] = u16::try_from(bytes).ok()?.to_be_bytes();
         let quotient = times(value, LOW[usize::from(low)]);
-        Some(if high == 0 {
-            quotient
-        } else {
-            times(quotient, HIGH[usize::from(high)])
-        })
+        Some(if high == 0 { quotient } else { times(quotient, HIGH[usize::from(high)]) })
     }
 
     /// The product of two polynomials.

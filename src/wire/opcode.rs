@@ -75,10 +75,7 @@ impl Kind {
     /// Whether the packet goes to the responder; otherwise it answers one that did (a CNP does neither).
     #[must_use]
     pub const fn is_request(self) -> bool {
-        !matches!(
-            self,
-            Self::ReadResponse | Self::Acknowledge | Self::AtomicAcknowledge | Self::Cnp
-        )
+        !matches!(self, Self::ReadResponse | Self::Acknowledge | Self::AtomicAcknowledge | Self::Cnp)
     }
 }
 

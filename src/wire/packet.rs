@@ -1,9 +1,7 @@
 //! A whole packet, from the BTH to the end of the pad.
 
 use super::bytes::{take, take_mut};
-use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, Info, Reth, WireError, Xrceth,
-};
+use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, Info, Reth, WireError, Xrceth};
 
 /// The extended transport headers of a packet: those that its opcode has are `Some`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,43 +48,22 @@ impl<'a> Packet<'a> {
     /// Says which rule of form the packet breaks; drop and count it.
     #[inline]
     pub fn parse(datagram: &'a [u8]) -> Result<Self, WireError> {
-        let (header, after_bth) = datagram.split_first_chunk().ok_or(WireError::TooShort {
-            needed: Bth::LEN,
-            found: datagram.len(),
-        })?;
+        let (header, after_bth) =
+            datagram.split_first_chunk().ok_or(WireError::TooShort { needed: Bth::LEN, found: datagram.len() })?;
         let bth = Bth::parse(header)?;
-        let info = bth
-            .opcode
-            .info()
-            .ok_or(WireError::UnknownOpcode(bth.opcode))?;
+        let info = bth.opcode.info().ok_or(WireError::UnknownOpcode(bth.opcode))?;
         if !datagram.len().is_multiple_of(4) {
             return Err(WireError::Unaligned(datagram.len()));
         }
-        let (extensions, body) =
-            Extensions::parse(info.headers, after_bth).ok_or(WireError::TooShort {
-                needed: info.header_length,
-                found: datagram.len(),
-            })?;
-        let length = body
-            .len()
-            .checked_sub(usize::from(bth.pad))
-            .ok_or(WireError::Pad {
-                pad: bth.pad,
-                body: body.len(),
-            })?;
+        let (extensions, body) = Extensions::parse(info.headers, after_bth)
+            .ok_or(WireError::TooShort { needed: info.header_length, found: datagram.len() })?;
+        let length =
+            body.len().checked_sub(usize::from(bth.pad)).ok_or(WireError::Pad { pad: bth.pad, body: body.len() })?;
         if !info.payload.allows(length) {
-            return Err(WireError::Payload {
-                opcode: bth.opcode,
-                length,
-            });
+            return Err(WireError::Payload { opcode: bth.opcode, length });
         }
         let payload = body.get(..length).unwrap_or(body);
-        Ok(Self {
-            bth,
-            info,
-            extensions,
-            payload,
-        })
+        Ok(Self { bth, info, extensions, payload })
     }
 }
 
@@ -174,10 +151,7 @@ impl Extensions {
             self.aeth.unwrap_or_default().emit(take_mut(&mut rest)?);
         }
         if headers.contains(Headers::ATOMIC_ACK_ETH) {
-            AtomicAckEth {
-                original: self.atomic_ack.unwrap_or_default(),
-            }
-            .emit(take_mut(&mut rest)?);
+            AtomicAckEth { original: self.atomic_ack.unwrap_or_default() }.emit(take_mut(&mut rest)?);
         }
         if headers.contains(Headers::IMM) {
             *take_mut(&mut rest)? = self.immediate.unwrap_or_default().to_be_bytes();

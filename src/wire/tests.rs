@@ -51,25 +51,15 @@ prop_compose! {
 /// Those of `extensions` that `headers` names.
 fn only(headers: Headers, extensions: &Extensions) -> Extensions {
     Extensions {
-        xrceth: extensions
-            .xrceth
-            .filter(|_| headers.contains(Headers::XRCETH)),
+        xrceth: extensions.xrceth.filter(|_| headers.contains(Headers::XRCETH)),
         deth: extensions.deth.filter(|_| headers.contains(Headers::DETH)),
         flush: extensions.flush.filter(|_| headers.contains(Headers::FETH)),
         reth: extensions.reth.filter(|_| headers.contains(Headers::RETH)),
-        atomic: extensions
-            .atomic
-            .filter(|_| headers.contains(Headers::ATOMIC_ETH)),
+        atomic: extensions.atomic.filter(|_| headers.contains(Headers::ATOMIC_ETH)),
         aeth: extensions.aeth.filter(|_| headers.contains(Headers::AETH)),
-        atomic_ack: extensions
-            .atomic_ack
-            .filter(|_| headers.contains(Headers::ATOMIC_ACK_ETH)),
-        immediate: extensions
-            .immediate
-            .filter(|_| headers.contains(Headers::IMM)),
-        invalidate: extensions
-            .invalidate
-            .filter(|_| headers.contains(Headers::IETH)),
+        atomic_ack: extensions.atomic_ack.filter(|_| headers.contains(Headers::ATOMIC_ACK_ETH)),
+        immediate: extensions.immediate.filter(|_| headers.contains(Headers::IMM)),
+        invalidate: extensions.invalidate.filter(|_| headers.contains(Headers::IETH)),
     }
 }
 
@@ -159,16 +149,8 @@ fn syndromes_keep_every_byte() {
     for byte in 0..=u8::MAX {
         assert_eq!(Syndrome::from(byte).value(), byte);
     }
-    assert_eq!(
-        Syndrome::from(0x1f),
-        Syndrome::Ack {
-            credits: Syndrome::NO_CREDITS
-        }
-    );
-    assert_eq!(
-        Syndrome::from(0x20),
-        Syndrome::ReceiverNotReady { timer: 0 }
-    );
+    assert_eq!(Syndrome::from(0x1f), Syndrome::Ack { credits: Syndrome::NO_CREDITS });
+    assert_eq!(Syndrome::from(0x20), Syndrome::ReceiverNotReady { timer: 0 });
     assert_eq!(Syndrome::from(0x60), Syndrome::Nak(NakCode::SequenceError));
     assert_eq!(Syndrome::from(0x62), Syndrome::Nak(NakCode::RemoteAccess));
     assert_eq!(Syndrome::from(0x65), Syndrome::Reserved(0x65));
@@ -190,63 +172,25 @@ fn the_table_agrees_with_itself() {
             other => panic!("{}: transport {other}", info.name),
         };
         assert_eq!(info.transport, transport, "{}", info.name);
-        assert!(
-            info.header_length.is_multiple_of(4) && info.header_length <= 80,
-            "{}",
-            info.name
-        );
-        let named = [
-            (Position::First, "_FIRST"),
-            (Position::Middle, "_MIDDLE"),
-            (Position::Last, "_LAST"),
-        ];
+        assert!(info.header_length.is_multiple_of(4) && info.header_length <= 80, "{}", info.name);
+        let named = [(Position::First, "_FIRST"), (Position::Middle, "_MIDDLE"), (Position::Last, "_LAST")];
         for (position, part) in named {
-            assert_eq!(
-                info.position == position,
-                info.name.contains(part),
-                "{}",
-                info.name
-            );
+            assert_eq!(info.position == position, info.name.contains(part), "{}", info.name);
         }
-        assert_eq!(
-            info.headers.contains(Headers::IMM),
-            info.name.ends_with("_IMM"),
-            "{}",
-            info.name
-        );
-        assert_eq!(
-            info.headers.contains(Headers::IETH),
-            info.name.ends_with("_INVALIDATE"),
-            "{}",
-            info.name
-        );
+        assert_eq!(info.headers.contains(Headers::IMM), info.name.ends_with("_IMM"), "{}", info.name);
+        assert_eq!(info.headers.contains(Headers::IETH), info.name.ends_with("_INVALIDATE"), "{}", info.name);
     }
-    assert_eq!(
-        Opcode::new(0x15).to_string(),
-        "opcode 0x15",
-        "RESYNC is of reliable datagrams only"
-    );
+    assert_eq!(Opcode::new(0x15).to_string(), "opcode 0x15", "RESYNC is of reliable datagrams only");
 }
 
 /// What a connected service does, the others do under the same low bits with the same headers.
 #[test]
 fn the_services_agree_with_each_other() {
-    for info in
-        Opcode::known().filter(|info| matches!(info.transport, Transport::Uc | Transport::Xrc))
-    {
+    for info in Opcode::known().filter(|info| matches!(info.transport, Transport::Uc | Transport::Xrc)) {
         let rc = Opcode::new(info.opcode.value() & 0x1f).info().unwrap();
-        assert_eq!(
-            (info.kind, info.position, info.payload),
-            (rc.kind, rc.position, rc.payload),
-            "{}",
-            info.name
-        );
+        assert_eq!((info.kind, info.position, info.payload), (rc.kind, rc.position, rc.payload), "{}", info.name);
         let addressed = info.transport == Transport::Xrc && info.kind.is_request();
-        let expected = if addressed {
-            rc.headers | Headers::XRCETH
-        } else {
-            rc.headers
-        };
+        let expected = if addressed { rc.headers | Headers::XRCETH } else { rc.headers };
         assert_eq!(info.headers, expected, "{}", info.name);
     }
 }
@@ -256,24 +200,11 @@ fn the_services_agree_with_each_other() {
 fn unknown_opcode_to_the_multicast_qpn() {
     let mut datagram = [0xff; 48];
     datagram[1] = 0;
-    assert_eq!(
-        Packet::parse(&datagram),
-        Err(WireError::UnknownOpcode(Opcode::new(0xff)))
-    );
+    assert_eq!(Packet::parse(&datagram), Err(WireError::UnknownOpcode(Opcode::new(0xff))));
     for value in (0..=u8::MAX).filter(|value| Opcode::new(*value).info().is_none()) {
         datagram[0] = value;
-        assert_eq!(
-            Packet::parse(&datagram),
-            Err(WireError::UnknownOpcode(Opcode::new(value)))
-        );
-        assert_eq!(
-            emit_headers(
-                &zero_bth(Opcode::new(value)),
-                &Extensions::default(),
-                &mut [0; 48]
-            ),
-            None
-        );
+        assert_eq!(Packet::parse(&datagram), Err(WireError::UnknownOpcode(Opcode::new(value))));
+        assert_eq!(emit_headers(&zero_bth(Opcode::new(value)), &Extensions::default(), &mut [0; 48]), None);
     }
 }
 
@@ -283,12 +214,7 @@ fn forged_pad_count() {
     for info in Opcode::known() {
         for pad in 1..=3 {
             let datagram = zeros(info.opcode, pad, info.header_length);
-            assert_eq!(
-                Packet::parse(&datagram),
-                Err(WireError::Pad { pad, body: 0 }),
-                "{}",
-                info.name
-            );
+            assert_eq!(Packet::parse(&datagram), Err(WireError::Pad { pad, body: 0 }), "{}", info.name);
         }
     }
     let datagram = zeros(Opcode::RC_SEND_ONLY, 3, Bth::LEN + 4);
@@ -304,17 +230,11 @@ fn runts() {
             let datagram = &datagram[..length];
             let error = Packet::parse(datagram).unwrap_err();
             let expected = if length < Bth::LEN {
-                WireError::TooShort {
-                    needed: Bth::LEN,
-                    found: length,
-                }
+                WireError::TooShort { needed: Bth::LEN, found: length }
             } else if length % 4 != 0 {
                 WireError::Unaligned(length)
             } else {
-                WireError::TooShort {
-                    needed: info.header_length,
-                    found: length,
-                }
+                WireError::TooShort { needed: info.header_length, found: length }
             };
             assert_eq!(error, expected, "{}", info.name);
         }
@@ -326,23 +246,14 @@ fn payload_where_none_may_be() {
     for info in Opcode::known().filter(|info| info.payload == PayloadRule::None) {
         for pad in 0..=3 {
             let datagram = zeros(info.opcode, pad, info.header_length + 4);
-            let error = WireError::Payload {
-                opcode: info.opcode,
-                length: 4 - usize::from(pad),
-            };
+            let error = WireError::Payload { opcode: info.opcode, length: 4 - usize::from(pad) };
             assert_eq!(Packet::parse(&datagram), Err(error), "{}", info.name);
         }
     }
     let opcode = Opcode::CNP;
     assert!(Packet::parse(&zeros(opcode, 0, 28)).is_ok());
-    assert_eq!(
-        Packet::parse(&zeros(opcode, 0, 24)),
-        Err(WireError::Payload { opcode, length: 12 })
-    );
-    assert_eq!(
-        Packet::parse(&zeros(opcode, 1, 28)),
-        Err(WireError::Payload { opcode, length: 15 })
-    );
+    assert_eq!(Packet::parse(&zeros(opcode, 0, 24)), Err(WireError::Payload { opcode, length: 12 }));
+    assert_eq!(Packet::parse(&zeros(opcode, 1, 28)), Err(WireError::Payload { opcode, length: 15 }));
 }
 
 #[test]
@@ -361,10 +272,7 @@ fn errors_say_what_is_wrong() {
         WireError::Payload { opcode, length: 4 }.to_string(),
         "RC_ACKNOWLEDGE does not take a payload of 4 bytes"
     );
-    assert_eq!(
-        WireError::UnknownOpcode(Opcode::new(0xff)).to_string(),
-        "unknown opcode 0xff"
-    );
+    assert_eq!(WireError::UnknownOpcode(Opcode::new(0xff)).to_string(), "unknown opcode 0xff");
 }
 
 fn zero_bth(opcode: Opcode) -> Bth {

@@ -18,9 +18,7 @@ impl Xrceth {
     #[must_use]
     #[inline]
     pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
-        Self {
-            srq: Qpn::new(from_be24(bytes.at::<1, 3>())),
-        }
+        Self { srq: Qpn::new(from_be24(bytes.at::<1, 3>())) }
     }
 
     /// Writes the header.

@@ -4,6 +4,9 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod agent;
+pub mod craft;
 pub mod guest;
+pub mod mesh;
 pub mod pair;
 pub mod pattern;
+pub mod watch;

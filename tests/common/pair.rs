@@ -61,7 +61,8 @@ pub struct Side {
 }
 
 impl Side {
-    fn new(network: &Network, n: u8, options: &Options) -> Self {
+    /// An endpoint at 10.0.0.`n` with one queue pair, in RESET.
+    pub fn new(network: &Network, n: u8, options: &Options) -> Self {
         let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
         let mut endpoint = Endpoint::new(Config {
             slot: 1,
@@ -72,20 +73,17 @@ impl Side {
         });
         let pd = endpoint.memory_mut().allocate_pd();
         let cq = Arc::new(CompletionQueue::new(1024, 1).unwrap());
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            pd,
-            send_cq: Arc::clone(&cq),
-            receive_cq: Arc::clone(&cq),
-            capacity: Capacity { max_send_sge: 32, max_receive_sge: 32, max_inline: 512, ..Capacity::default() },
-            signal_all: false,
-        };
-        let qpn = endpoint.create_qp(init).unwrap();
+        let qpn = endpoint.create_qp(init(pd, &cq)).unwrap();
         let buffer = Arc::new(Buffer::zeroed(options.memory));
         let region = Region::owned(Arc::clone(&buffer), buffer.address(), options.access, pd);
         let key = endpoint.memory_mut().register(region).unwrap();
         let (completions, events) = (Vec::new(), Vec::new());
         Self { endpoint, port: network.port(address), address, pd, cq, qpn, buffer, key, completions, events }
+    }
+
+    /// Another queue pair, in RESET.
+    pub fn create_qp(&mut self) -> Qpn {
+        self.endpoint.create_qp(init(self.pd, &self.cq)).unwrap()
     }
 
     /// An element of the region.
@@ -124,7 +122,7 @@ impl Side {
     }
 
     /// Takes in what arrived, runs timers, sends what there is to send.
-    fn progress(&mut self, now: Instant) {
+    pub fn progress(&mut self, now: Instant) {
         let Self { endpoint, port, .. } = self;
         while port.receive(&mut |arrival| endpoint.on_packet(now, &arrival)).unwrap() > 0 {}
         endpoint.on_timeout(now);
@@ -164,8 +162,8 @@ impl Pair {
         let mut pair = Self { network, a, b, now: Instant::ZERO };
         let (qpn_a, qpn_b, at_a, at_b) = (pair.a.qpn, pair.b.qpn, pair.a.address, pair.b.address);
         let [a_to_b, b_to_a] = options.psns;
-        connect(&mut pair.a, &options, a_to_b, b_to_a, qpn_b, at_b);
-        connect(&mut pair.b, &options, b_to_a, a_to_b, qpn_a, at_a);
+        connect(&mut pair.a, qpn_a, &options, [a_to_b, b_to_a], (qpn_b, at_b));
+        connect(&mut pair.b, qpn_b, &options, [b_to_a, a_to_b], (qpn_a, at_a));
         pair
     }
 
@@ -191,11 +189,7 @@ impl Pair {
             self.network.advance(self.now);
             self.a.progress(self.now);
             self.b.progress(self.now);
-            let next = [
-                self.network.next_arrival(),
-                self.a.endpoint.next_timeout(),
-                self.b.endpoint.next_timeout(),
-            ];
+            let next = [self.network.next_arrival(), self.a.endpoint.next_timeout(), self.b.endpoint.next_timeout()];
             match next.into_iter().flatten().min() {
                 Some(at) if at <= end => self.now = self.now.max(at),
                 Some(_) => {
@@ -220,11 +214,26 @@ impl Pair {
     }
 }
 
-/// Moves a side's queue pair to RTS.
-fn connect(side: &mut Side, options: &Options, send: u32, receive: u32, peer: Qpn, address: IpAddr) {
-    let to = |state| Attributes { state: Some(state), ..Attributes::default() };
-    let init =
-        Attributes { pkey_index: Some(0), port: Some(1), access: Some(options.access), ..to(State::Init) };
+/// A queue pair as the tests use it: small queues, long lists, 512 bytes inline.
+pub fn init(pd: PdNumber, cq: &Arc<CompletionQueue>) -> QpInit {
+    QpInit {
+        qp_type: QpType::Rc,
+        pd,
+        send_cq: Arc::clone(cq),
+        receive_cq: Arc::clone(cq),
+        capacity: Capacity { max_send_sge: 32, max_receive_sge: 32, max_inline: 512, ..Capacity::default() },
+        signal_all: false,
+    }
+}
+
+/// The attributes of a change of state alone.
+pub fn to(state: State) -> Attributes {
+    Attributes { state: Some(state), ..Attributes::default() }
+}
+
+/// The attributes that lead a queue pair from RESET to RTS. `psns`: the first sent and the first received.
+pub fn way_to_rts(options: &Options, [send, receive]: [u32; 2], (peer, address): (Qpn, IpAddr)) -> [Attributes; 3] {
+    let init = Attributes { pkey_index: Some(0), port: Some(1), access: Some(options.access), ..to(State::Init) };
     let rtr = Attributes {
         address: Some(AddressVector { destination: address, source_gid_index: 0, hop_limit: 64, traffic_class: 0 }),
         path_mtu: Some(options.mtu),
@@ -242,7 +251,12 @@ fn connect(side: &mut Side, options: &Options, send: u32, receive: u32, peer: Qp
         max_rd_atomic: Some(options.rd_atomic),
         ..to(State::ReadyToSend)
     };
-    for attributes in [init, rtr, rts] {
-        side.endpoint.modify_qp(Instant::ZERO, side.qpn, &attributes).unwrap();
+    [init, rtr, rts]
+}
+
+/// Moves a side's queue pair `qpn` to RTS.
+pub fn connect(side: &mut Side, qpn: Qpn, options: &Options, psns: [u32; 2], peer: (Qpn, IpAddr)) {
+    for attributes in way_to_rts(options, psns, peer) {
+        side.endpoint.modify_qp(Instant::ZERO, qpn, &attributes).unwrap();
     }
 }

@@ -99,7 +99,8 @@ impl Case {
             0
         };
         if self.verb.is_received() {
-            let list = if self.verb == Verb::WriteImmediate { String::new() } else { format!("mr:{ARRIVAL}:{}", self.size) };
+            let list =
+                if self.verb == Verb::WriteImmediate { String::new() } else { format!("mr:{ARRIVAL}:{}", self.size) };
             bench.agent.recv("qp", seed, &list).map_err(text)?;
         }
         let sge = bench.mr.sge(local, self.size as u32);
@@ -203,8 +204,7 @@ impl Case {
                     Verb::FetchAndAdd => format!("op=faa add={add:#x}"),
                     _ => format!("op=cas compare={compare:#x} swap={swap:#x}"),
                 };
-                let request =
-                    format!("{operands} sge=mr:0:8 raddr={:#x} rkey={:#x}", target.address, target.rkey);
+                let request = format!("{operands} sge=mr:0:8 raddr={:#x} rkey={:#x}", target.address, target.rkey);
                 bench.agent.send("qp", seed, &request).map_err(text)?;
                 bench.kernel_completion()?;
                 let fetched = little_endian(&bench.agent.peek("mr", 0, 8).map_err(text)?)?;

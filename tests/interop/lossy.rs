@@ -26,7 +26,9 @@ fn run(kernel: Kernel, name: &str, octet: u8) {
     let Some(guest) = Guest::up_as(kernel, name, octet) else { return };
     let _link = exclusively();
     guest.enter();
-    println!("\n| kernel | port | netem, both ways | cases | passed | packets | sent again | NAKs in, out | ack timeouts |");
+    println!(
+        "\n| kernel | port | netem, both ways | cases | passed | packets | sent again | NAKs in, out | ack timeouts |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|");
     let mut failures = Vec::new();
     for backend in BACKENDS {

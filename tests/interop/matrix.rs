@@ -10,7 +10,7 @@ use crate::case::{Case, Requester, Verb};
 use crate::common::guest::{Guest, Kernel};
 
 pub const MTUS: [Mtu; 3] = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096];
-pub const BACKENDS: [Backend; 1] = [Backend::Udp];
+pub const BACKENDS: [Backend; 2] = [Backend::Udp, Backend::Packet];
 
 /// The message sizes for a path MTU.
 fn sizes(mtu: Mtu) -> [usize; 7] {
@@ -44,7 +44,9 @@ fn run(kernel: Kernel) {
     let Some(guest) = Guest::up(kernel) else { return };
     let _link = exclusively();
     guest.enter();
-    println!("\n| kernel | port | IP | path MTU | cases | passed | packets | our faults | tail probes | kernel's faults |");
+    println!(
+        "\n| kernel | port | IP | path MTU | cases | passed | packets | our faults | tail probes | kernel's faults |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut failures = Vec::new();
     for backend in BACKENDS {
@@ -75,7 +77,10 @@ fn connect_and_run(kernel: Kernel, guest: &Guest, setup: Setup) -> Vec<String> {
     let (counters, faults) = (bench.counters(), bench.faults());
     // A probe is no retry: it asks a peer that has been silent for two round trips. On an emulated guest that
     // happens without a loss.
-    let retries: Vec<_> = faults.iter().filter(|(name, _)| !["tail_probes", "retransmitted_pkts", "stale_responses"].contains(name)).collect();
+    let retries: Vec<_> = faults
+        .iter()
+        .filter(|(name, _)| !["tail_probes", "retransmitted_pkts", "stale_responses"].contains(name))
+        .collect();
     println!(
         "| {kernel:?} | {:?} | {} | {} | {} | {passed} | {} | {faults:?} | {} | {:?} | {:.1?}",
         setup.backend,

@@ -44,11 +44,14 @@ fn every_size_of_send_write_and_read_at_every_mtu() {
             assert_eq!(pair.a.bytes(0, size), bytes, "READ {mtu:?} {size}");
 
             let ended: Vec<_> = pair.a.completions.drain(..).map(|c| (c.id, c.status, c.kind)).collect();
-            assert_eq!(ended, [
-                (1, Status::Success, CompletionKind::Send),
-                (2, Status::Success, CompletionKind::Write),
-                (3, Status::Success, CompletionKind::Read),
-            ]);
+            assert_eq!(
+                ended,
+                [
+                    (1, Status::Success, CompletionKind::Send),
+                    (2, Status::Success, CompletionKind::Write),
+                    (3, Status::Success, CompletionKind::Read),
+                ]
+            );
             let received: Vec<_> = pair.b.completions.drain(..).map(|c| (c.id, c.kind, c.byte_length)).collect();
             assert_eq!(received, [(100, CompletionKind::Receive, size as u32)]);
         }
@@ -93,10 +96,10 @@ fn atomics_fetch_and_change() {
     pair.post_simple(3, Operation::CompareAndSwap { remote, compare: 6, swap: 9 }, 8);
     pair.run(SECOND);
     assert_eq!((pair.a.word(0), pair.b.word(16)), (6, 9));
-    assert_eq!(pair.a.completions.iter().map(|c| (c.status, c.byte_length)).collect::<Vec<_>>(), [
-        (Status::Success, 8);
-        3
-    ]);
+    assert_eq!(
+        pair.a.completions.iter().map(|c| (c.status, c.byte_length)).collect::<Vec<_>>(),
+        [(Status::Success, 8); 3]
+    );
     pair.assert_nothing_spurious();
 }
 
@@ -162,8 +165,7 @@ fn more_reads_than_the_depth_wait_their_turn() {
     pair.b.fill(0, &bytes);
     for n in 0..20 {
         let (offset, length) = (n * 20_000, 20_000);
-        let request =
-            SendRequest::new(n as u64, Operation::Read(pair.b.remote(offset)), &[pair.a.sge(offset, length)]);
+        let request = SendRequest::new(n as u64, Operation::Read(pair.b.remote(offset)), &[pair.a.sge(offset, length)]);
         pair.post(request);
     }
     pair.run(SECOND);

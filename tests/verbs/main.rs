@@ -64,7 +64,7 @@ impl Side {
             if let Some(completion) = self.cq.poll_one() {
                 return completion;
             }
-            let fired = self.channel.wait(None).expect("no time-out");
+            let fired = self.channel.wait(None).unwrap().expect("no time-out");
             assert_eq!(fired.number(), self.cq.number());
         }
     }

@@ -31,9 +31,14 @@ impl Requester {
             common.counters.stale_responses += 1;
             return Outcome::Alive;
         }
+        // A middle packet of a READ's answer has no AETH: it refuses nothing.
         let syndrome = packet.extensions.aeth.map_or(Syndrome::Ack { credits: 0 }, |aeth| aeth.syndrome);
         match packet.info.kind {
             Kind::Acknowledge => self.on_acknowledge(common, around, psn, syndrome),
+            Kind::ReadResponse | Kind::AtomicAcknowledge if !matches!(syndrome, Syndrome::Ack { .. }) => {
+                // Only an acknowledge packet can refuse (IBTA 9.7.5.1).
+                self.fail_front(common, around, Status::BadResponseError, u32::from(syndrome.value()))
+            }
             Kind::ReadResponse => self.on_read_response(common, around, psn, packet.payload),
             Kind::AtomicAcknowledge => {
                 self.on_atomic_acknowledge(common, around, psn, packet.extensions.atomic_ack.unwrap_or(0))
@@ -81,10 +86,10 @@ impl Requester {
         }
     }
 
-    /// The peer lacks the oldest packet that is not acknowledged: go back to it. A packet that was sent before an
-    /// RNR wait began draws such a NAK too; the wait goes on.
+    /// The peer lacks the oldest packet that is not acknowledged: go back to it, unless nothing was sent since that was
+    /// done. A packet that was sent before an RNR wait began draws such a NAK too; the wait goes on.
     fn on_sequence_error(&mut self, common: &mut Common, now: Instant) -> Outcome {
-        if !self.retry.waits_for_receiver() {
+        if self.queue.in_flight() > 0 {
             self.rewound_for = None;
             self.rewind(common, now);
         }

@@ -4,6 +4,7 @@ mod completer;
 mod inflight;
 mod replay;
 mod reply;
+mod request;
 mod requester;
 mod responder;
 mod retry;

@@ -47,6 +47,13 @@ impl Replay {
         self.capacity
     }
 
+    /// Changes how many are remembered; the oldest go first.
+    pub(super) fn resize(&mut self, capacity: usize) {
+        let excess = self.executed.len().saturating_sub(capacity);
+        self.executed.drain(..excess);
+        self.capacity = capacity;
+    }
+
     /// Remembers one, and forgets the oldest when there are too many.
     pub(super) fn push(&mut self, executed: Executed) {
         if self.executed.len() >= self.capacity {
@@ -82,5 +89,7 @@ mod tests {
         assert_eq!(replay.find(Psn::new(0)), None);
         assert_eq!(replay.find(Psn::new(2)), Some(read(2, 2)));
         assert_eq!(replay.find(Psn::new(9)), Some(read(3, 9)));
+        replay.resize(1);
+        assert_eq!((replay.find(Psn::new(2)), replay.find(Psn::new(9))), (None, Some(read(3, 9))));
     }
 }

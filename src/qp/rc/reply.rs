@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::replay::Executed;
 use crate::memory::{Access, Table};
 use crate::qp::common::Common;
 use crate::qp::segment;
@@ -14,8 +15,8 @@ pub(super) enum Reply {
     Acknowledge { psn: Psn, syndrome: Syndrome },
     /// What is left of a READ's answer.
     Read(ReadReply),
-    /// An ATOMIC's answer.
-    Atomic { psn: Psn, original: u64, msn: u32 },
+    /// An ATOMIC's answer; `is_again` as for a READ.
+    Atomic { psn: Psn, original: u64, msn: u32, is_again: bool },
 }
 
 /// What is left of a READ's answer.
@@ -32,6 +33,8 @@ pub(super) struct ReadReply {
     /// Whether the next packet is the first of this answer.
     pub(super) is_first: bool,
     pub(super) msn: u32,
+    /// Whether it was answered before: the request came again.
+    pub(super) is_again: bool,
 }
 
 impl Reply {
@@ -42,11 +45,11 @@ impl Reply {
         }
     }
 
-    /// The last PSN that it answers.
-    fn last(&self) -> Psn {
+    /// Whether it answers a READ or ATOMIC that was just executed.
+    fn is_new_fetch(&self) -> bool {
         match self {
-            Self::Read(read) => read.last,
-            other => other.psn(),
+            Self::Acknowledge { .. } => false,
+            Self::Read(ReadReply { is_again, .. }) | Self::Atomic { is_again, .. } => !is_again,
         }
     }
 }
@@ -56,11 +59,15 @@ impl Reply {
 pub(super) enum Sent {
     /// A packet of this length.
     Packet(usize),
+    /// A packet of this length, a NAK: memory that a READ was granted is gone, but the READ came again. Perhaps the
+    /// network doubled it and the peer has its answer for long, so the connection goes on.
+    Refused(usize),
     /// A packet of this length, a NAK that ends the connection: memory that a READ was granted is gone.
     Fatal(usize),
 }
 
-/// Replies in the order of their PSNs. Bounded: one for each READ or ATOMIC that may be outstanding, and one acknowledge.
+/// Replies in the order of their PSNs. Bounded: for each READ or ATOMIC that may be outstanding one answer and one answer
+/// again, and an acknowledge behind each of these.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     queue: VecDeque<Reply>,
@@ -75,9 +82,10 @@ impl Replies {
         self.queue.clear();
     }
 
-    /// How many READs and ATOMICs wait for their answer.
-    pub(super) fn fetches(&self) -> usize {
-        self.queue.iter().filter(|reply| !matches!(reply, Reply::Acknowledge { .. })).count()
+    /// How many READs and ATOMICs wait for their first answer. Repeated ones do not count: the network may have
+    /// doubled them after the peer had its answer and sent the next.
+    pub(super) fn new_fetches(&self) -> usize {
+        self.queue.iter().filter(|reply| reply.is_new_fetch()).count()
     }
 
     /// Owes an acknowledge or a NAK. True when that saves a packet: of two in a row, only the one with the later PSN
@@ -103,13 +111,12 @@ impl Replies {
         self.queue.push_back(reply);
     }
 
-    /// Owes an answer again: in its place by PSN, and instead of the rest of the same answer.
-    pub(super) fn repeat(&mut self, reply: Reply) {
-        let (from, to) = (reply.psn(), reply.last());
-        self.queue.retain(|other| {
-            let is_same = !other.last().is_before(from) && !to.is_before(other.psn());
-            !is_same || matches!(other, Reply::Acknowledge { .. })
-        });
+    /// Owes an answer of `executed` again: in its place by PSN, and instead of any other answer of it, so that a peer that
+    /// asks for one READ in many pieces fills no memory.
+    pub(super) fn repeat(&mut self, executed: &Executed, reply: Reply) {
+        let is_of_executed = |psn: Psn| !psn.is_before(executed.first) && !executed.last.is_before(psn);
+        self.queue.retain(|other| matches!(other, Reply::Acknowledge { .. }) || !is_of_executed(other.psn()));
+        let from = reply.psn();
         let place = self.queue.iter().position(|other| from.is_before(other.psn())).unwrap_or(self.queue.len());
         self.queue.insert(place, reply);
     }
@@ -121,7 +128,7 @@ impl Replies {
                 self.queue.pop_front();
                 emit_acknowledge(common, psn, syndrome, msn, room).map(Sent::Packet)
             }
-            Reply::Atomic { psn, original, msn } => {
+            Reply::Atomic { psn, original, msn, .. } => {
                 self.queue.pop_front();
                 let aeth = Some(Aeth { syndrome: ACK, msn });
                 let extensions = Extensions { aeth, atomic_ack: Some(original), ..Extensions::default() };
@@ -140,11 +147,7 @@ impl Replies {
         } else {
             match memory.resolve(read.rkey, common.pd, read.address, u64::from(length), Access::REMOTE_READ) {
                 Ok(span) => Some(span),
-                Err(_) => {
-                    self.queue.clear();
-                    let refused = Syndrome::Nak(NakCode::RemoteAccess);
-                    return emit_acknowledge(common, read.psn, refused, read.msn, room).map(Sent::Fatal);
-                }
+                Err(_) => return self.refuse_read(common, &read, room),
             }
         };
         let is_last = read.psn == read.last;
@@ -165,18 +168,30 @@ impl Replies {
         }
         let total = end + usize::from(bth.pad);
         room.get_mut(end..total)?.fill(0);
-        if is_last {
-            self.queue.pop_front();
-        } else {
-            self.queue[0] = Reply::Read(ReadReply {
+        self.queue.pop_front();
+        if !is_last {
+            self.queue.push_front(Reply::Read(ReadReply {
                 psn: read.psn.plus(1),
                 address: read.address.wrapping_add(u64::from(length)),
                 remaining: read.remaining - length,
                 is_first: false,
                 ..read
-            });
+            }));
         }
         Some(Sent::Packet(total))
+    }
+
+    /// NAKs the READ in front, whose memory went away after it was granted.
+    fn refuse_read(&mut self, common: &Common, read: &ReadReply, room: &mut [u8]) -> Option<Sent> {
+        let refused = Syndrome::Nak(NakCode::RemoteAccess);
+        let length = emit_acknowledge(common, read.psn, refused, read.msn, room);
+        if read.is_again {
+            self.queue.pop_front();
+            length.map(Sent::Refused)
+        } else {
+            self.queue.clear();
+            length.map(Sent::Fatal)
+        }
     }
 }
 

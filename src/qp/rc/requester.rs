@@ -3,17 +3,17 @@
 use std::collections::VecDeque;
 
 use super::inflight::{Cursor, SendQueue, Wqe};
+use super::request::{self, Cut};
 use super::retry::Retry;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvent, Event};
 use crate::memory::Access;
 use crate::qp::common::{Common, Outcome, Surroundings};
 use crate::qp::gather;
-use crate::qp::segment;
 use crate::qp::timer::Timer;
 use crate::qp::{Attributes, State};
 use crate::time::Instant;
-use crate::wire::{AtomicEth, Extensions, Kind, Psn, Reth, emit_headers, pad_of};
+use crate::wire::Psn;
 use crate::work::{Completion, CompletionKind, Operation, Payload, SendFlags, SendRequest, Status};
 
 /// What the peer is asked: the send queue and all that is known of its way.
@@ -32,8 +32,6 @@ pub(crate) struct Requester {
     probe_due: bool,
     /// The cost sent since an acknowledge was last asked for.
     unasked: u64,
-    /// The request that the cursor stands at cannot be sent; it fails when its turn comes.
-    unsendable: Option<Status>,
     /// A loss was seen since the endpoint last asked.
     lost: bool,
     /// The program waits for the event that the queue is drained.
@@ -53,8 +51,6 @@ struct Next {
 impl Requester {
     /// An acknowledge is asked for at least as often as this much was sent, so that the window keeps moving.
     const ASK_EVERY: u64 = 60 * 1024;
-    /// The largest message (rxe's `max_msg_sz` up to 6.1).
-    pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
     /// Bytes that one READ request asks for at most, whatever the message: its answer is not paced by
     /// acknowledges, and must fit the receive buffer of a process without privilege.
     const READ_PIECE: u32 = 64 * 1024;
@@ -67,7 +63,6 @@ impl Requester {
             rewound_for: None,
             probe_due: false,
             unasked: 0,
-            unsendable: None,
             lost: false,
             drain_pending: false,
         }
@@ -105,7 +100,7 @@ impl Requester {
 
     /// Adds a request to the send queue.
     pub(crate) fn post(&mut self, common: &Common, request: SendRequest) -> Result<()> {
-        let length = check_request(common, &request)?;
+        let length = request::check(common, &request)?;
         let limit = common.capacity.max_send_wr as usize;
         if self.queue.len() >= limit {
             return Err(Error::Full { what: "the send queue", limit });
@@ -157,10 +152,10 @@ impl Requester {
 
     /// What the packet at `cursor` is, when it may be sent now.
     fn next(&self, common: &Common, cursor: Cursor, window: u64) -> Option<Next> {
-        if self.unsendable.is_some() || self.retry.waits_for_receiver() {
+        if self.retry.waits_for_receiver() {
             return None;
         }
-        let wqe = self.queue.get(cursor.index)?;
+        let wqe = self.queue.get(cursor.index).filter(|wqe| wqe.refused.is_none())?;
         match common.state {
             State::ReadyToSend => {}
             State::SendQueueDrained if wqe.begun.is_some() => {}
@@ -168,7 +163,9 @@ impl Requester {
         }
         let next = self.at(common, cursor, wqe);
         let operation = &wqe.request.operation;
-        if operation.fetches() && self.fetches.len() >= usize::from(common.attributes.max_rd_atomic.unwrap_or(0)) {
+        // A depth of zero refuses posting; what was posted before it became zero must not wait for ever.
+        let depth = usize::from(common.attributes.max_rd_atomic.unwrap_or(0)).max(1);
+        if operation.fetches() && self.fetches.len() >= depth {
             return None;
         }
         if wqe.begun.is_none()
@@ -231,7 +228,7 @@ impl Requester {
         if let Payload::Memory(list) = &wqe.request.payload {
             let access = if wqe.request.operation.fetches() { Access::LOCAL_WRITE } else { Access::empty() };
             if gather::check(around.memory, common.pd, list, access).is_err() {
-                self.unsendable = Some(Status::LocalProtectionError);
+                self.queue.refuse(index, Status::LocalProtectionError);
                 return false;
             }
         }
@@ -239,7 +236,7 @@ impl Requester {
         true
     }
 
-    /// Writes the packet.
+    /// Writes the packet; `None` when its request cannot be sent.
     fn emit(
         &mut self,
         common: &mut Common,
@@ -250,43 +247,18 @@ impl Requester {
     ) -> Option<usize> {
         let wqe = self.queue.get(next.cursor.index)?;
         let psn = wqe.begun?.first.plus(next.cursor.packet);
-        let operation = wqe.request.operation;
-        let offset = u64::from(next.cursor.packet) * u64::from(common.mtu());
-        let rest = u64::from(wqe.length).saturating_sub(offset);
-        let carried = if operation.fetches() { 0 } else { rest.min(u64::from(common.mtu())) as usize };
-
-        let position = segment::position(next.cursor.packet, wqe.packets);
-        let mut bth = common.header(segment::request_opcode(&operation, position), psn);
-        bth.pad = pad_of(carried);
-        bth.ack_request = asks;
-        let info = bth.opcode.info()?;
-        bth.solicited = wqe.request.flags.contains(SendFlags::SOLICITED)
-            && position.is_last()
-            && (info.kind == Kind::Send || matches!(operation, Operation::WriteImmediate(..)));
-
-        let mtu = u64::from(common.mtu());
-        let asked_length = rest.min(u64::from(next.psns) * mtu);
-        let extensions = extensions(&operation, wqe.length, offset, asked_length);
-        let header = emit_headers(&bth, &extensions, room)?;
-        let end = header + carried;
-        let payload = room.get_mut(header..end)?;
-        let gathered = match &wqe.request.payload {
-            Payload::Inline(bytes) => {
-                let start = usize::try_from(offset).ok()?;
-                payload.copy_from_slice(bytes.get(start..start + carried)?);
-                Ok(())
+        let fetches = wqe.request.operation.fetches();
+        let cut = Cut { packet: next.cursor.packet, psns: next.psns, psn, asks };
+        match request::emit(common, around.memory, wqe, &cut, room) {
+            Ok(length) => {
+                self.note_sent(common, around.now, psn, next, fetches);
+                Some(length)
             }
-            Payload::Memory(list) => gather::gather(around.memory, common.pd, list, offset, payload),
-        };
-        if gathered.is_err() {
-            // The region went away after the request was begun.
-            self.unsendable = Some(Status::LocalProtectionError);
-            return None;
+            Err(status) => {
+                self.queue.refuse(next.cursor.index, status);
+                None
+            }
         }
-        let length = end + usize::from(bth.pad);
-        room.get_mut(end..length)?.fill(0);
-        self.note_sent(common, around.now, psn, next, operation.fetches());
-        Some(length)
     }
 
     /// Counts a packet and starts what waits for its answer.
@@ -300,9 +272,9 @@ impl Requester {
         self.retry.on_sent(now, psn, is_again);
     }
 
-    /// Goes back to the oldest packet that is not acknowledged.
+    /// Goes back to the oldest packet that is not acknowledged. While an RNR wait lasts the cursor is there already.
     pub(super) fn rewind(&mut self, common: &mut Common, now: Instant) {
-        if !self.queue.is_busy() {
+        if !self.queue.is_busy() || self.retry.waits_for_receiver() {
             return;
         }
         common.counters.completer_retry_err += 1;
@@ -315,7 +287,6 @@ impl Requester {
         self.queue.rewind();
         self.fetches.clear();
         self.unasked = 0;
-        self.unsendable = None;
         self.retry.on_rewind(now);
     }
 
@@ -370,9 +341,7 @@ impl Requester {
 
     /// Fails the request that cannot be sent, once all before it are done.
     pub(crate) fn settle(&mut self, common: &mut Common, around: &mut Surroundings<'_>) -> Outcome {
-        if let Some(status) = self.unsendable
-            && self.queue.cursor.index == 0
-        {
+        if let Some(status) = self.queue.front().and_then(|wqe| wqe.refused) {
             return self.fail_front(common, around, status, 0);
         }
         if common.state == State::SendQueueDrained && self.drain_pending && !self.queue.is_busy() {
@@ -408,66 +377,5 @@ impl Requester {
         self.fetches.clear();
         self.retry.timers.stop_all();
         self.probe_due = false;
-        self.unsendable = None;
     }
-}
-
-/// Whether a queue pair takes this request; the bytes of its message.
-fn check_request(common: &Common, request: &SendRequest) -> Result<u32> {
-    let length = request.payload.length();
-    if length > Requester::MAX_MESSAGE {
-        let reason = format!("{length} bytes in all; a message has at most {}", Requester::MAX_MESSAGE);
-        return Err(Error::invalid("sg_list", reason));
-    }
-    match &request.payload {
-        Payload::Inline(_) if request.operation.fetches() => {
-            return Err(Error::invalid("send_flags", "a READ or ATOMIC has no payload to send inline"));
-        }
-        Payload::Inline(bytes) if bytes.len() > common.capacity.max_inline as usize => {
-            let reason = format!("{} bytes; max_inline_data is {}", bytes.len(), common.capacity.max_inline);
-            return Err(Error::invalid("inline data", reason));
-        }
-        Payload::Memory(list) if list.len() > common.capacity.max_send_sge as usize => {
-            let reason = format!("{} elements; max_send_sge is {}", list.len(), common.capacity.max_send_sge);
-            return Err(Error::invalid("sg_list", reason));
-        }
-        _ => {}
-    }
-    if request.operation.is_atomic() && length != 8 {
-        return Err(Error::invalid("sg_list", format!("{length} bytes; an atomic fetches exactly 8")));
-    }
-    if request.operation.fetches() && common.attributes.max_rd_atomic == Some(0) {
-        return Err(Error::invalid("opcode", "READ and ATOMIC need a max_rd_atomic of at least 1"));
-    }
-    u32::try_from(length).map_err(|_| Error::invalid("sg_list", "too long"))
-}
-
-/// The headers that a request's packet may need; the opcode's table entry picks those it has.
-fn extensions(operation: &Operation, length: u32, offset: u64, asked: u64) -> Extensions {
-    let mut extensions = Extensions::default();
-    match *operation {
-        Operation::Send => {}
-        Operation::SendImmediate(immediate) => extensions.immediate = Some(immediate),
-        Operation::SendInvalidate(rkey) => extensions.invalidate = Some(rkey),
-        Operation::Write(remote) => {
-            extensions.reth = Some(Reth { address: remote.address, rkey: remote.rkey, length });
-        }
-        Operation::WriteImmediate(remote, immediate) => {
-            extensions.reth = Some(Reth { address: remote.address, rkey: remote.rkey, length });
-            extensions.immediate = Some(immediate);
-        }
-        Operation::Read(remote) => {
-            let address = remote.address.wrapping_add(offset);
-            extensions.reth = Some(Reth { address, rkey: remote.rkey, length: asked as u32 });
-        }
-        Operation::CompareAndSwap { remote, compare, swap } => {
-            let (address, rkey) = (remote.address, remote.rkey);
-            extensions.atomic = Some(AtomicEth { address, rkey, swap_add: swap, compare });
-        }
-        Operation::FetchAndAdd { remote, add } => {
-            let (address, rkey) = (remote.address, remote.rkey);
-            extensions.atomic = Some(AtomicEth { address, rkey, swap_add: add, compare: 0 });
-        }
-    }
-    extensions
 }

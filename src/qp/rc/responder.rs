@@ -2,6 +2,7 @@
 
 use super::replay::{Executed, ExecutedKind, Replay};
 use super::reply::{ACK, ReadReply, Replies, Reply, Sent};
+use super::request::MAX_MESSAGE;
 use crate::event::{AsyncEvent, Event};
 use crate::memory::Access;
 use crate::qp::common::{Common, Outcome, Surroundings};
@@ -31,6 +32,8 @@ pub(crate) struct Responder {
     /// already and draws no other NAK. A PSN that is not newer was sent again: the requester went back, and the
     /// expected packet was lost again.
     nak_sent: Option<Psn>,
+    /// A packet of this connection came in.
+    established: bool,
 }
 
 /// The message of which a part has arrived.
@@ -60,8 +63,6 @@ const DENIED: Refusal = Refusal::Fatal(NakCode::RemoteAccess, None);
 
 impl Responder {
     pub(crate) fn new(attributes: &Attributes, receives: ReceiveQueue) -> Self {
-        // The kernel's rxe rounds the depth up to a power of two on both sides, so a peer may exceed the agreed one.
-        let depth = usize::from(attributes.max_dest_rd_atomic.unwrap_or(0)).next_power_of_two();
         Self {
             receives,
             expected: attributes.receive_psn.unwrap_or_default(),
@@ -69,8 +70,9 @@ impl Responder {
             message: Message::None,
             current: None,
             replies: Replies::default(),
-            replay: Replay::new(depth),
+            replay: Replay::new(depth(attributes)),
             nak_sent: None,
+            established: false,
         }
     }
 
@@ -83,6 +85,11 @@ impl Responder {
     pub(crate) fn connect(&mut self, attributes: &Attributes) {
         let receives = std::mem::replace(&mut self.receives, ReceiveQueue::new(0, 0));
         *self = Self::new(attributes, receives);
+    }
+
+    /// Takes over attributes that changed while the connection lives.
+    pub(crate) fn configure(&mut self, attributes: &Attributes) {
+        self.replay.resize(depth(attributes));
     }
 
     /// Whether an answer is owed.
@@ -101,6 +108,10 @@ impl Responder {
         common.counters.sent_pkts += 1;
         Some(match sent {
             Sent::Packet(length) => (length, Outcome::Alive),
+            Sent::Refused(length) => {
+                common.counters.send_fatal_nak += 1;
+                (length, Outcome::Alive)
+            }
             Sent::Fatal(length) => {
                 common.counters.send_fatal_nak += 1;
                 around.events.push_back(Event::Async(AsyncEvent::QpAccessError(common.qpn)));
@@ -240,6 +251,9 @@ impl Responder {
             ScatterError::Access(_) => Refusal::Fatal(NakCode::RemoteOperational, Some(Status::LocalProtectionError)),
         })?;
         let filled = filled + packet.payload.len() as u64;
+        if filled > MAX_MESSAGE {
+            return Err(Refusal::Fatal(NakCode::InvalidRequest, Some(Status::LocalLengthError)));
+        }
         if !packet.info.position.is_last() {
             self.message = Message::Send { filled };
             return Ok(());
@@ -250,7 +264,7 @@ impl Responder {
             return Err(Refusal::Fatal(NakCode::RemoteAccess, Some(Status::LocalProtectionError)));
         }
         self.finish();
-        // A message longer than 2^31 was refused when its receive list was posted or ran out.
+        // At most 2^31.
         self.complete_receive(common, around, packet, CompletionKind::Receive, filled as u32);
         Ok(())
     }
@@ -320,8 +334,16 @@ impl Responder {
         let Reth { address, rkey, length } = reth;
         self.finish();
         self.replay.push(Executed { first, last, kind: ExecutedKind::Read { address, rkey, length } });
-        let (remaining, msn) = (length, self.msn);
-        self.replies.push(Reply::Read(ReadReply { psn: first, last, address, rkey, remaining, is_first: true, msn }));
+        self.replies.push(Reply::Read(ReadReply {
+            psn: first,
+            last,
+            address,
+            rkey,
+            remaining: length,
+            is_first: true,
+            msn: self.msn,
+            is_again: false,
+        }));
         Ok(psns)
     }
 
@@ -351,13 +373,13 @@ impl Responder {
         let psn = self.expected;
         self.finish();
         self.replay.push(Executed { first: psn, last: psn, kind: ExecutedKind::Atomic { original } });
-        self.replies.push(Reply::Atomic { psn, original, msn: self.msn });
+        self.replies.push(Reply::Atomic { psn, original, msn: self.msn, is_again: false });
         Ok(())
     }
 
     /// More READs and ATOMICs at a time than were agreed on are refused (IBTA C9-60).
     fn check_depth(&self) -> Result<(), Refusal> {
-        if self.replies.fetches() >= self.replay.capacity() { Err(INVALID) } else { Ok(()) }
+        if self.replies.new_fetches() >= self.replay.capacity() { Err(INVALID) } else { Ok(()) }
     }
 
     /// A request that was executed before: acknowledged or answered again.
@@ -367,9 +389,10 @@ impl Responder {
             self.acknowledge(common, self.expected.minus(1), ACK);
             return;
         }
-        let answer = self.replay.find(psn).and_then(|executed| self.answer_again(common, executed, packet));
+        let answer =
+            self.replay.find(psn).and_then(|executed| Some((executed, self.answer_again(common, executed, packet)?)));
         match answer {
-            Some(reply) => self.replies.repeat(reply),
+            Some((executed, reply)) => self.replies.repeat(&executed, reply),
             None => common.counters.replay_missing += 1,
         }
     }
@@ -379,7 +402,7 @@ impl Responder {
         let psn = packet.bth.psn;
         match (executed.kind, packet.info.kind) {
             (ExecutedKind::Atomic { original }, Kind::CompareSwap | Kind::FetchAdd) => {
-                Some(Reply::Atomic { psn, original, msn: self.msn })
+                Some(Reply::Atomic { psn, original, msn: self.msn, is_again: true })
             }
             (ExecutedKind::Read { address, rkey, length }, Kind::ReadRequest) => {
                 let again = packet.extensions.reth?;
@@ -397,6 +420,7 @@ impl Responder {
                     remaining: again.length,
                     is_first: true,
                     msn: self.msn,
+                    is_again: true,
                 }))
             }
             _ => None,
@@ -422,9 +446,19 @@ impl Responder {
 
     /// Reports the first packet of a connection that waits in RTR.
     pub(crate) fn note_arrival(&mut self, common: &Common, around: &mut Surroundings<'_>) {
-        if common.state == State::ReadyToReceive && common.counters.rcvd_pkts == 0 {
+        let is_first = !std::mem::replace(&mut self.established, true);
+        if is_first && common.state == State::ReadyToReceive {
             around.events.push_back(Event::Async(AsyncEvent::CommunicationEstablished(common.qpn)));
         }
+    }
+}
+
+/// How many READs and ATOMICs of the peer may be outstanding. The kernel's rxe rounds the depth up to a power of two on
+/// both sides, so a peer may exceed the agreed one; none at all stays none.
+fn depth(attributes: &Attributes) -> usize {
+    match attributes.max_dest_rd_atomic {
+        None | Some(0) => 0,
+        Some(agreed) => usize::from(agreed).next_power_of_two(),
     }
 }
 
@@ -435,7 +469,7 @@ fn check_rights(common: &Common, access: Access) -> Result<(), Refusal> {
 
 /// Whether all the memory that a WRITE or READ names may be touched. No bytes need no key (IBTA C9-88).
 fn check_range(common: &Common, around: &Surroundings<'_>, reth: Reth, access: Access) -> Result<(), Refusal> {
-    if u64::from(reth.length) > super::Requester::MAX_MESSAGE {
+    if u64::from(reth.length) > MAX_MESSAGE {
         return Err(INVALID);
     }
     if reth.length == 0 {

@@ -20,7 +20,7 @@ pub(super) struct Retry {
     /// Probes since the last progress.
     pub(super) probes: u32,
     round_trip: RoundTrip,
-    /// A packet that asked for an acknowledge, and when it was sent.
+    /// A packet whose answer measures the round trip, and when it was sent.
     sample: Option<(Psn, Instant)>,
 }
 
@@ -63,8 +63,9 @@ impl Retry {
             self.rearm(now);
         }
         if is_again {
-            // An answer could be to either packet (Karn's rule, RFC 6298 section 3).
-            self.sample = None;
+            // An answer could be to either packet (Karn's rule, RFC 6298 section 3). As long as nothing is known, take it
+            // for one to the later packet: too short an estimate costs a probe, none at all a long wait.
+            self.sample = self.round_trip.smoothed.is_none().then_some((psn, now));
         } else if self.sample.is_none() {
             self.sample = Some((psn, now));
         }
@@ -87,18 +88,26 @@ impl Retry {
         }
     }
 
-    /// The requester goes back: what it measured is void.
+    /// The requester goes back: what it measured is void. An ack timeout that runs goes on: it counts from the last
+    /// progress, so that a peer that NAKs for ever is given up in the end.
     pub(super) fn on_rewind(&mut self, now: Instant) {
         self.sample = None;
-        self.rearm(now);
+        if self.timers.get(Timer::Ack).is_none() {
+            self.restart_ack(now);
+        }
+        self.restart_probe(now);
     }
 
     /// Starts both clocks of the acknowledge that is awaited.
     fn rearm(&mut self, now: Instant) {
+        self.restart_ack(now);
+        self.restart_probe(now);
+    }
+
+    fn restart_ack(&mut self, now: Instant) {
         if let Some(timeout) = self.ack_timeout {
             self.timers.set(Timer::Ack, now + timeout);
         }
-        self.restart_probe(now);
     }
 
     /// The next probe, twice as far away as the last when that was in vain.
@@ -141,7 +150,7 @@ impl Retry {
 /// A responder has this long, and a requester may wait up to four times as long (IBTA 9.7.6.1.3); we wait twice,
 /// since a peer in software shares its processor and losses are found by the tail probe much earlier.
 fn ack_timeout(code: u8) -> Option<Duration> {
-    (code > 0).then(|| Duration::from_nanos(2 * 4096 << code.min(31)))
+    (code > 0).then(|| Duration::from_nanos((2 * 4096) << code.min(31)))
 }
 
 /// How long an RNR NAK with this timer code asks to wait (IBTA table 45).
@@ -196,8 +205,8 @@ mod tests {
     fn the_ack_timeout_doubles_and_zero_is_never() {
         assert_eq!(ack_timeout(0), None);
         assert_eq!(ack_timeout(1), Some(Duration::from_nanos(4 * 4096)));
-        assert_eq!(ack_timeout(14), Some(Duration::from_nanos(2 * 4096 << 14)));
-        assert_eq!(ack_timeout(31), Some(Duration::from_nanos(2 * 4096 << 31)));
+        assert_eq!(ack_timeout(14), Some(Duration::from_nanos((2 * 4096) << 14)));
+        assert_eq!(ack_timeout(31), Some(Duration::from_nanos((2 * 4096) << 31)));
     }
 
     #[test]

@@ -25,22 +25,8 @@ fn agrees_with_the_kernel() {
         identification: 0x80b1,
         dont_fragment: true,
     };
-    assert_eq!(
-        compute(&IpPseudo::V4(ip), 0xc169, datagram).to_le_bytes(),
-        [0x68, 0x38, 0xfc, 0x45]
-    );
-    assert_eq!(
-        check_unknown_id(
-            &Ipv4Pseudo {
-                identification: 0,
-                ..ip
-            },
-            0xc169,
-            datagram,
-            0x45fc_3868
-        ),
-        Some(0x80b1)
-    );
+    assert_eq!(compute(&IpPseudo::V4(ip), 0xc169, datagram).to_le_bytes(), [0x68, 0x38, 0xfc, 0x45]);
+    assert_eq!(check_unknown_id(&Ipv4Pseudo { identification: 0, ..ip }, 0xc169, datagram, 0x45fc_3868), Some(0x80b1));
 }
 
 /// The definition, step by step: ones for the route header, the headers with ones for what may change, the rest.
@@ -76,23 +62,14 @@ fn slow(ip: &IpPseudo, source_port: u16, datagram: &[u8]) -> u32 {
 }
 
 fn any_v4() -> impl Strategy<Value = Ipv4Pseudo> {
-    any::<(Ipv4Addr, Ipv4Addr, u16, bool)>().prop_map(
-        |(source, destination, identification, dont_fragment)| Ipv4Pseudo {
-            source,
-            destination,
-            identification,
-            dont_fragment,
-        },
-    )
+    any::<(Ipv4Addr, Ipv4Addr, u16, bool)>().prop_map(|(source, destination, identification, dont_fragment)| {
+        Ipv4Pseudo { source, destination, identification, dont_fragment }
+    })
 }
 
 fn any_ip() -> impl Strategy<Value = IpPseudo> {
-    let v6 = any::<(Ipv6Addr, Ipv6Addr)>().prop_map(|(source, destination)| {
-        IpPseudo::V6(Ipv6Pseudo {
-            source,
-            destination,
-        })
-    });
+    let v6 = any::<(Ipv6Addr, Ipv6Addr)>()
+        .prop_map(|(source, destination)| IpPseudo::V6(Ipv6Pseudo { source, destination }));
     prop_oneof![any_v4().prop_map(IpPseudo::V4), v6]
 }
 
@@ -125,32 +102,15 @@ fn corruption_is_rejected() {
     for at in (0..datagram.len()).filter(|at| *at != 4) {
         for bit in 0..8 {
             datagram[at] ^= 1 << bit;
-            assert_ne!(
-                compute(&IpPseudo::V4(IP), 0xc000, &datagram),
-                received,
-                "bit {bit} of byte {at}"
-            );
-            assert_eq!(
-                check_unknown_id(&IP, 0xc000, &datagram, received),
-                None,
-                "bit {bit} of byte {at}"
-            );
+            assert_ne!(compute(&IpPseudo::V4(IP), 0xc000, &datagram), received, "bit {bit} of byte {at}");
+            assert_eq!(check_unknown_id(&IP, 0xc000, &datagram, received), None, "bit {bit} of byte {at}");
             datagram[at] ^= 1 << bit;
         }
     }
-    let other_peer = Ipv4Pseudo {
-        source: Ipv4Addr::new(10, 0, 0, 3),
-        ..IP
-    };
-    assert_eq!(
-        check_unknown_id(&other_peer, 0xc000, &datagram, received),
-        None
-    );
+    let other_peer = Ipv4Pseudo { source: Ipv4Addr::new(10, 0, 0, 3), ..IP };
+    assert_eq!(check_unknown_id(&other_peer, 0xc000, &datagram, received), None);
     assert_eq!(check_unknown_id(&IP, 0xc001, &datagram, received), None);
-    assert_eq!(
-        check_unknown_id(&IP, 0xc000, &datagram[..1036], received),
-        None
-    );
+    assert_eq!(check_unknown_id(&IP, 0xc000, &datagram[..1036], received), None);
 }
 
 #[test]
@@ -164,14 +124,7 @@ fn congestion_bits_do_not_count() {
 #[test]
 fn a_datagram_longer_than_any_packet_is_rejected() {
     let datagram = vec![0; 1 << 16];
-    let received = compute(
-        &IpPseudo::V4(Ipv4Pseudo {
-            identification: 7,
-            ..IP
-        }),
-        0xc000,
-        &datagram,
-    );
+    let received = compute(&IpPseudo::V4(Ipv4Pseudo { identification: 7, ..IP }), 0xc000, &datagram);
     assert_eq!(check_unknown_id(&IP, 0xc000, &datagram, received), None);
 }
 
@@ -189,17 +142,7 @@ fn what_has_no_bth_is_rejected() {
 fn every_id_is_found() {
     let datagram = [0x5a; 76];
     for identification in 0..=u16::MAX {
-        let received = compute(
-            &IpPseudo::V4(Ipv4Pseudo {
-                identification,
-                ..IP
-            }),
-            0xc000,
-            &datagram,
-        );
-        assert_eq!(
-            check_unknown_id(&IP, 0xc000, &datagram, received),
-            Some(identification)
-        );
+        let received = compute(&IpPseudo::V4(Ipv4Pseudo { identification, ..IP }), 0xc000, &datagram);
+        assert_eq!(check_unknown_id(&IP, 0xc000, &datagram, received), Some(identification));
     }
 }

@@ -48,10 +48,7 @@ impl Ethernet {
     /// [`WireError::TooShort`].
     pub fn split(frame: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let mut needed = Self::LEN;
-        let short = |needed| WireError::TooShort {
-            needed,
-            found: frame.len(),
-        };
+        let short = |needed| WireError::TooShort { needed, found: frame.len() };
         let mut rest = frame;
         let bytes: &[u8; Self::LEN] = take(&mut rest).ok_or(short(needed))?;
         let mut ethertype = u16::from_be_bytes(bytes.at::<12, 2>());
@@ -62,18 +59,10 @@ impl Ethernet {
             }
             needed += VlanTag::LEN;
             let bytes: &[u8; VlanTag::LEN] = take(&mut rest).ok_or(short(needed))?;
-            *tag = Some(VlanTag {
-                protocol: ethertype,
-                control: u16::from_be_bytes(bytes.at::<0, 2>()),
-            });
+            *tag = Some(VlanTag { protocol: ethertype, control: u16::from_be_bytes(bytes.at::<0, 2>()) });
             ethertype = u16::from_be_bytes(bytes.at::<2, 2>());
         }
-        let header = Self {
-            destination: bytes.at::<0, 6>(),
-            source: bytes.at::<6, 6>(),
-            vlan,
-            ethertype,
-        };
+        let header = Self { destination: bytes.at::<0, 6>(), source: bytes.at::<6, 6>(), vlan, ethertype };
         Ok((header, rest))
     }
 

@@ -152,12 +152,8 @@ impl<'a> Ipv4<'a> {
 
     fn split(packet: &'a [u8]) -> Result<(Self, &'a [u8]), WireError> {
         let found = packet.len();
-        let (bytes, after) = packet
-            .split_first_chunk::<IPV4_LEN>()
-            .ok_or(WireError::TooShort {
-                needed: Self::LEN,
-                found,
-            })?;
+        let (bytes, after) =
+            packet.split_first_chunk::<IPV4_LEN>().ok_or(WireError::TooShort { needed: Self::LEN, found })?;
         let [version_length, type_of_service] = bytes.at::<0, 2>();
         let [time_to_live, protocol] = bytes.at::<8, 2>();
         let fragment = u16::from_be_bytes(bytes.at::<6, 2>());
@@ -169,19 +165,10 @@ impl<'a> Ipv4<'a> {
         }
         let total_length = u16::from_be_bytes(bytes.at::<2, 2>());
         let header_length = usize::from(version_length & 0x0f) * 4;
-        let options_length = header_length
-            .checked_sub(Self::LEN)
-            .ok_or(WireError::IpHeaderLength(header_length))?;
-        let length_error = WireError::Length {
-            said: usize::from(total_length),
-            found,
-        };
-        let after = usize::from(total_length)
-            .checked_sub(Self::LEN)
-            .and_then(|end| after.get(..end));
-        let (options, body) = after
-            .and_then(|after| after.split_at_checked(options_length))
-            .ok_or(length_error)?;
+        let options_length = header_length.checked_sub(Self::LEN).ok_or(WireError::IpHeaderLength(header_length))?;
+        let length_error = WireError::Length { said: usize::from(total_length), found };
+        let after = usize::from(total_length).checked_sub(Self::LEN).and_then(|end| after.get(..end));
+        let (options, body) = after.and_then(|after| after.split_at_checked(options_length)).ok_or(length_error)?;
         let header = Self {
             type_of_service,
             total_length,
@@ -214,8 +201,7 @@ impl<'a> Ipv4<'a> {
         bytes.put::<10, 2>(self.checksum.to_be_bytes());
         bytes.put::<12, 4>(self.source.octets());
         bytes.put::<16, 4>(self.destination.octets());
-        rest.get_mut(..self.options.len())?
-            .copy_from_slice(self.options);
+        rest.get_mut(..self.options.len())?.copy_from_slice(self.options);
         Some(length)
     }
 
@@ -223,19 +209,11 @@ impl<'a> Ipv4<'a> {
     #[must_use]
     pub fn computed_checksum(&self) -> u16 {
         let mut bytes = [0; Self::MAX_LEN];
-        let header = Self {
-            checksum: 0,
-            ..*self
-        };
+        let header = Self { checksum: 0, ..*self };
         if header.emit(&mut bytes).is_none() {
             return 0;
         }
-        let sum: u32 = bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|word| u32::from(u16::from_be_bytes(*word)))
-            .sum();
+        let sum: u32 = bytes.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
         // Thirty words: two folds take in every carry.
         let folded = (sum & 0xffff) + (sum >> 16);
         !((folded + (folded >> 16)) as u16)
@@ -263,12 +241,7 @@ impl Ipv6 {
     fn split(packet: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let found = packet.len();
         let (bytes, after) =
-            packet
-                .split_first_chunk::<{ Self::LEN }>()
-                .ok_or(WireError::TooShort {
-                    needed: Self::LEN,
-                    found,
-                })?;
+            packet.split_first_chunk::<{ Self::LEN }>().ok_or(WireError::TooShort { needed: Self::LEN, found })?;
         let first_word = u32::from_be_bytes(bytes.at::<0, 4>());
         let payload_length = u16::from_be_bytes(bytes.at::<4, 2>());
         let [next_header, hop_limit] = bytes.at::<6, 2>();
@@ -276,10 +249,7 @@ impl Ipv6 {
             return Err(WireError::NotUdp(next_header));
         }
         let said = usize::from(payload_length);
-        let body = after.get(..said).ok_or(WireError::Length {
-            said,
-            found: after.len(),
-        })?;
+        let body = after.get(..said).ok_or(WireError::Length { said, found: after.len() })?;
         let header = Self {
             traffic_class: (first_word >> 20) as u8,
             flow_label: first_word & FLOW_LABEL,
@@ -293,8 +263,7 @@ impl Ipv6 {
 
     /// Writes the header; only the low 20 bits of `flow_label` count.
     pub fn emit(&self, bytes: &mut [u8; Self::LEN]) {
-        let first_word =
-            VERSION_6 | u32::from(self.traffic_class) << 20 | self.flow_label & FLOW_LABEL;
+        let first_word = VERSION_6 | u32::from(self.traffic_class) << 20 | self.flow_label & FLOW_LABEL;
         bytes.put::<0, 4>(first_word.to_be_bytes());
         bytes.put::<4, 2>(self.payload_length.to_be_bytes());
         bytes.put::<6, 2>([PROTOCOL_UDP, self.hop_limit]);
@@ -305,9 +274,6 @@ impl Ipv6 {
     /// What of this header enters the ICRC.
     #[must_use]
     pub const fn pseudo(&self) -> Ipv6Pseudo {
-        Ipv6Pseudo {
-            source: self.source,
-            destination: self.destination,
-        }
+        Ipv6Pseudo { source: self.source, destination: self.destination }
     }
 }

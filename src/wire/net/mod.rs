@@ -44,10 +44,7 @@ impl<'a> Frame<'a> {
         if frame.ip.ethertype() != ethernet.ethertype {
             return Err(WireError::IpVersion(frame.ip.version()));
         }
-        Ok(Self {
-            ethernet: Some(ethernet),
-            ..frame
-        })
+        Ok(Self { ethernet: Some(ethernet), ..frame })
     }
 
     /// Takes an IP packet apart; bytes behind it are cut off.
@@ -63,17 +60,8 @@ impl<'a> Frame<'a> {
         let (datagram, icrc) = body
             .split_last_chunk()
             .filter(|(datagram, _)| datagram.len() >= Bth::LEN)
-            .ok_or(WireError::TooShort {
-                needed: Bth::LEN + ICRC_LEN,
-                found: body.len(),
-            })?;
-        Ok(Self {
-            ethernet: None,
-            ip,
-            udp,
-            datagram,
-            icrc: u32::from_le_bytes(*icrc),
-        })
+            .ok_or(WireError::TooShort { needed: Bth::LEN + ICRC_LEN, found: body.len() })?;
+        Ok(Self { ethernet: None, ip, udp, datagram, icrc: u32::from_le_bytes(*icrc) })
     }
 
     /// Writes all of it, Ethernet (where there is a header) to ICRC, with lengths and checksums as the fields say,

@@ -6,17 +6,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::WireError;
 
-const DATAGRAM: [u8; 16] = [
-    4, 0, 0xff, 0xff, 0, 0, 0, 2, 0x80, 0, 0, 1, b'r', b'o', b'c', b'e',
-];
+const DATAGRAM: [u8; 16] = [4, 0, 0xff, 0xff, 0, 0, 0, 2, 0x80, 0, 0, 1, b'r', b'o', b'c', b'e'];
 
 fn ethernet(ethertype: u16, vlan: [Option<VlanTag>; 2]) -> Ethernet {
-    Ethernet {
-        destination: [2, 0, 0, 0, 0, 1],
-        source: [2, 0, 0, 0, 0, 2],
-        vlan,
-        ethertype,
-    }
+    Ethernet { destination: [2, 0, 0, 0, 0, 1], source: [2, 0, 0, 0, 0, 2], vlan, ethertype }
 }
 
 /// A frame over IPv4 with those options, everything in it right.
@@ -33,19 +26,11 @@ fn v4<'a>(datagram: &'a [u8], options: &'a [u8], vlan: [Option<VlanTag>; 2]) -> 
         destination: [10, 0, 0, 2].into(),
         options,
     };
-    let ip = Ipv4 {
-        checksum: ip.computed_checksum(),
-        ..ip
-    };
+    let ip = Ipv4 { checksum: ip.computed_checksum(), ..ip };
     sealed(Frame {
         ethernet: Some(ethernet(Ethernet::IPV4, vlan)),
         ip: Ip::V4(ip),
-        udp: Udp {
-            source_port: 0xc123,
-            destination_port: UDP_PORT,
-            length,
-            checksum: 0,
-        },
+        udp: Udp { source_port: 0xc123, destination_port: UDP_PORT, length, checksum: 0 },
         datagram,
         icrc: 0,
     })
@@ -64,22 +49,14 @@ fn v6(datagram: &[u8], vlan: [Option<VlanTag>; 2]) -> Frame<'_> {
     sealed(Frame {
         ethernet: Some(ethernet(Ethernet::IPV6, vlan)),
         ip: Ip::V6(ip),
-        udp: Udp {
-            source_port: 0xffff,
-            destination_port: UDP_PORT,
-            length,
-            checksum: 0xabcd,
-        },
+        udp: Udp { source_port: 0xffff, destination_port: UDP_PORT, length, checksum: 0xabcd },
         datagram,
         icrc: 0,
     })
 }
 
 fn sealed(frame: Frame<'_>) -> Frame<'_> {
-    Frame {
-        icrc: frame.computed_icrc().unwrap_or(0x1234_5678),
-        ..frame
-    }
+    Frame { icrc: frame.computed_icrc().unwrap_or(0x1234_5678), ..frame }
 }
 
 fn bytes_of(frame: &Frame<'_>) -> Vec<u8> {
@@ -91,19 +68,13 @@ fn bytes_of(frame: &Frame<'_>) -> Vec<u8> {
 
 /// An IPv4 packet, right but for what `change` does to it.
 fn changed(change: impl FnOnce(&mut Vec<u8>)) -> Result<(), WireError> {
-    let mut bytes = bytes_of(&Frame {
-        ethernet: None,
-        ..v4(&DATAGRAM, &[], [None; 2])
-    });
+    let mut bytes = bytes_of(&Frame { ethernet: None, ..v4(&DATAGRAM, &[], [None; 2]) });
     change(&mut bytes);
     Frame::parse_ip(&bytes).map(|_| ())
 }
 
 fn any_tags() -> impl Strategy<Value = [Option<VlanTag>; 2]> {
-    let tag = (
-        prop_oneof![Just(VlanTag::CUSTOMER), Just(VlanTag::PROVIDER)],
-        any::<u16>(),
-    )
+    let tag = (prop_oneof![Just(VlanTag::CUSTOMER), Just(VlanTag::PROVIDER)], any::<u16>())
         .prop_map(|(protocol, control)| VlanTag { protocol, control });
     vec(tag, 0..=2).prop_map(|tags| [tags.first().copied(), tags.get(1).copied()])
 }
@@ -197,131 +168,50 @@ fn what_routers_change_leaves_the_icrc_right() {
     bytes[ip + 26] ^= 0xff;
     assert!(Frame::parse_ethernet(&bytes).unwrap().is_intact());
     bytes[ip + 4] ^= 1;
-    assert!(
-        !Frame::parse_ethernet(&bytes).unwrap().is_intact(),
-        "the ID is covered"
-    );
+    assert!(!Frame::parse_ethernet(&bytes).unwrap().is_intact(), "the ID is covered");
 }
 
 #[test]
 fn addresses_and_classes_are_read_from_both_families() {
     let v4 = v4(&DATAGRAM, &[], [None; 2]).ip;
-    assert_eq!(
-        (v4.traffic_class(), v4.hop_limit(), v4.ethertype()),
-        (0x1a, 64, 0x0800)
-    );
-    assert_eq!(
-        (v4.source().to_string(), v4.destination().to_string()),
-        ("10.0.0.1".into(), "10.0.0.2".into())
-    );
+    assert_eq!((v4.traffic_class(), v4.hop_limit(), v4.ethertype()), (0x1a, 64, 0x0800));
+    assert_eq!((v4.source().to_string(), v4.destination().to_string()), ("10.0.0.1".into(), "10.0.0.2".into()));
     let v6 = v6(&DATAGRAM, [None; 2]).ip;
-    assert_eq!(
-        (v6.traffic_class(), v6.hop_limit(), v6.ethertype()),
-        (0xb2, 9, 0x86dd)
-    );
-    assert!(
-        v6.source().to_string().starts_with("fefe")
-            && v6.destination().to_string().starts_with("fdfd")
-    );
+    assert_eq!((v6.traffic_class(), v6.hop_limit(), v6.ethertype()), (0xb2, 9, 0x86dd));
+    assert!(v6.source().to_string().starts_with("fefe") && v6.destination().to_string().starts_with("fdfd"));
 }
 
 #[test]
 fn other_protocols_are_refused() {
-    assert_eq!(
-        changed(|bytes| bytes[0] = 0x55),
-        Err(WireError::IpVersion(5))
-    );
+    assert_eq!(changed(|bytes| bytes[0] = 0x55), Err(WireError::IpVersion(5)));
     assert_eq!(changed(Vec::clear), Err(WireError::IpVersion(0)));
-    assert_eq!(
-        changed(|bytes| bytes[0] = 0x44),
-        Err(WireError::IpHeaderLength(16))
-    );
+    assert_eq!(changed(|bytes| bytes[0] = 0x44), Err(WireError::IpHeaderLength(16)));
     assert_eq!(changed(|bytes| bytes[9] = 6), Err(WireError::NotUdp(6)));
-    assert_eq!(
-        changed(|bytes| bytes[23] = 0xb8),
-        Err(WireError::UdpPort(0x12b8))
-    );
-    assert_eq!(
-        changed(|bytes| bytes[6] = 0x60),
-        Err(WireError::Fragment(0x6000))
-    );
-    assert_eq!(
-        changed(|bytes| bytes[7] = 1),
-        Err(WireError::Fragment(0x4001))
-    );
-    assert_eq!(
-        changed(|bytes| bytes[6] = 0xc0),
-        Err(WireError::Fragment(0xc000))
-    );
+    assert_eq!(changed(|bytes| bytes[23] = 0xb8), Err(WireError::UdpPort(0x12b8)));
+    assert_eq!(changed(|bytes| bytes[6] = 0x60), Err(WireError::Fragment(0x6000)));
+    assert_eq!(changed(|bytes| bytes[7] = 1), Err(WireError::Fragment(0x4001)));
+    assert_eq!(changed(|bytes| bytes[6] = 0xc0), Err(WireError::Fragment(0xc000)));
 
     let mut mislabelled = bytes_of(&v4(&DATAGRAM, &[], [None; 2]));
     mislabelled[13] = 0x06;
-    assert_eq!(
-        Frame::parse_ethernet(&mislabelled),
-        Err(WireError::EtherType(0x0806))
-    );
+    assert_eq!(Frame::parse_ethernet(&mislabelled), Err(WireError::EtherType(0x0806)));
     mislabelled[12..14].copy_from_slice(&Ethernet::IPV6.to_be_bytes());
-    assert_eq!(
-        Frame::parse_ethernet(&mislabelled),
-        Err(WireError::IpVersion(4))
-    );
-    let tag = Some(VlanTag {
-        protocol: VlanTag::CUSTOMER,
-        control: 5,
-    });
+    assert_eq!(Frame::parse_ethernet(&mislabelled), Err(WireError::IpVersion(4)));
+    let tag = Some(VlanTag { protocol: VlanTag::CUSTOMER, control: 5 });
     let mut three_tags = bytes_of(&v4(&DATAGRAM, &[], [tag; 2]));
     three_tags.splice(12..12, [0x81, 0, 0, 9]);
-    assert_eq!(
-        Frame::parse_ethernet(&three_tags),
-        Err(WireError::EtherType(0x8100))
-    );
+    assert_eq!(Frame::parse_ethernet(&three_tags), Err(WireError::EtherType(0x8100)));
 }
 
 #[test]
 fn lengths_that_lie_are_refused() {
     // 20 bytes of IPv4, 8 of UDP, 16 of datagram, 4 of ICRC.
-    assert_eq!(
-        changed(|bytes| bytes[3] = 49),
-        Err(WireError::Length {
-            said: 49,
-            found: 48
-        })
-    );
-    assert_eq!(
-        changed(|bytes| bytes[3] = 47),
-        Err(WireError::Length {
-            said: 28,
-            found: 27
-        })
-    );
-    assert_eq!(
-        changed(|bytes| bytes[3] = 19),
-        Err(WireError::Length {
-            said: 19,
-            found: 48
-        })
-    );
-    assert_eq!(
-        changed(|bytes| bytes[0] = 0x4f),
-        Err(WireError::Length {
-            said: 48,
-            found: 48
-        })
-    );
-    assert_eq!(
-        changed(|bytes| bytes[25] = 29),
-        Err(WireError::Length {
-            said: 29,
-            found: 28
-        })
-    );
-    assert_eq!(
-        changed(|bytes| bytes[25] = 27),
-        Err(WireError::Length {
-            said: 27,
-            found: 28
-        })
-    );
+    assert_eq!(changed(|bytes| bytes[3] = 49), Err(WireError::Length { said: 49, found: 48 }));
+    assert_eq!(changed(|bytes| bytes[3] = 47), Err(WireError::Length { said: 28, found: 27 }));
+    assert_eq!(changed(|bytes| bytes[3] = 19), Err(WireError::Length { said: 19, found: 48 }));
+    assert_eq!(changed(|bytes| bytes[0] = 0x4f), Err(WireError::Length { said: 48, found: 48 }));
+    assert_eq!(changed(|bytes| bytes[25] = 29), Err(WireError::Length { said: 29, found: 28 }));
+    assert_eq!(changed(|bytes| bytes[25] = 27), Err(WireError::Length { said: 27, found: 28 }));
 }
 
 /// Scenario 4: a UDP length that is right for a body too short to hold BTH and ICRC.
@@ -333,26 +223,12 @@ fn a_body_shorter_than_bth_and_icrc_is_refused() {
             bytes[3] = 28 + body as u8;
             bytes[25] = 8 + body as u8;
         });
-        assert_eq!(
-            result,
-            Err(WireError::TooShort {
-                needed: 16,
-                found: body
-            })
-        );
+        assert_eq!(result, Err(WireError::TooShort { needed: 16, found: body }));
     }
 }
 
 #[test]
 fn options_that_cannot_be_written_are_refused() {
-    assert_eq!(
-        v4(&DATAGRAM, &[0; 44], [None; 2]).emit(&mut [0; 256]),
-        None,
-        "more than 40 bytes"
-    );
-    assert_eq!(
-        v4(&DATAGRAM, &[0; 3], [None; 2]).emit(&mut [0; 256]),
-        None,
-        "no whole word"
-    );
+    assert_eq!(v4(&DATAGRAM, &[0; 44], [None; 2]).emit(&mut [0; 256]), None, "more than 40 bytes");
+    assert_eq!(v4(&DATAGRAM, &[0; 3], [None; 2]).emit(&mut [0; 256]), None, "no whole word");
 }

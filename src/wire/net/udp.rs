@@ -38,17 +38,10 @@ impl Udp {
     /// [`WireError::TooShort`], [`WireError::Length`].
     pub fn split(packet: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let found = packet.len();
-        let (header, body) = packet.split_first_chunk().ok_or(WireError::TooShort {
-            needed: Self::LEN,
-            found,
-        })?;
+        let (header, body) = packet.split_first_chunk().ok_or(WireError::TooShort { needed: Self::LEN, found })?;
         let header = Self::parse(header);
         let said = usize::from(header.length);
-        if said == found {
-            Ok((header, body))
-        } else {
-            Err(WireError::Length { said, found })
-        }
+        if said == found { Ok((header, body)) } else { Err(WireError::Length { said, found }) }
     }
 
     /// Writes the header.

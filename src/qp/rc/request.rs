@@ -1,0 +1,133 @@
+//! One request by itself: whether a queue pair takes it, and how each of its packets is written.
+
+use super::inflight::Wqe;
+use crate::error::{Error, Result};
+use crate::memory::Table;
+use crate::qp::common::Common;
+use crate::qp::gather;
+use crate::qp::segment;
+use crate::wire::{AtomicEth, Extensions, Kind, Psn, Reth, emit_headers, pad_of};
+use crate::work::{Operation, Payload, SendFlags, SendRequest, Status};
+
+/// The largest message (rxe's `max_msg_sz` up to 6.1).
+pub(super) const MAX_MESSAGE: u64 = 1 << 31;
+
+/// Which packet of a request is written, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// Its index in the message.
+    pub(super) packet: u32,
+    /// PSNs that it takes: more than one for a READ.
+    pub(super) psns: u32,
+    pub(super) psn: Psn,
+    /// Whether it asks for an acknowledge.
+    pub(super) asks: bool,
+}
+
+/// Whether a queue pair takes this request; the bytes of its message.
+///
+/// # Errors
+/// [`Error::Invalid`] names what it does not take.
+pub(super) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
+    let length = request.payload.length();
+    if length > MAX_MESSAGE {
+        let reason = format!("{length} bytes in all; a message has at most {}", MAX_MESSAGE);
+        return Err(Error::invalid("sg_list", reason));
+    }
+    match &request.payload {
+        Payload::Inline(_) if request.operation.fetches() => {
+            return Err(Error::invalid("send_flags", "a READ or ATOMIC has no payload to send inline"));
+        }
+        Payload::Inline(bytes) if bytes.len() > common.capacity.max_inline as usize => {
+            let reason = format!("{} bytes; max_inline_data is {}", bytes.len(), common.capacity.max_inline);
+            return Err(Error::invalid("inline data", reason));
+        }
+        Payload::Memory(list) if list.len() > common.capacity.max_send_sge as usize => {
+            let reason = format!("{} elements; max_send_sge is {}", list.len(), common.capacity.max_send_sge);
+            return Err(Error::invalid("sg_list", reason));
+        }
+        _ => {}
+    }
+    if request.operation.is_atomic() && length != 8 {
+        return Err(Error::invalid("sg_list", format!("{length} bytes; an atomic fetches exactly 8")));
+    }
+    if request.operation.fetches() && common.attributes.max_rd_atomic == Some(0) {
+        return Err(Error::invalid("opcode", "READ and ATOMIC need a max_rd_atomic of at least 1"));
+    }
+    u32::try_from(length).map_err(|_| Error::invalid("sg_list", "too long"))
+}
+
+/// Writes one packet of `wqe` to `room`; its length without the ICRC.
+///
+/// # Errors
+/// With which status the request fails: its memory went away after it was begun, or the packet does not fit the room.
+pub(super) fn emit(
+    common: &Common,
+    memory: &Table,
+    wqe: &Wqe,
+    cut: &Cut,
+    room: &mut [u8],
+) -> std::result::Result<usize, Status> {
+    const UNFIT: Status = Status::LocalQpOperationError;
+    let operation = &wqe.request.operation;
+    let mtu = u64::from(common.mtu());
+    let offset = u64::from(cut.packet) * mtu;
+    let rest = u64::from(wqe.length).saturating_sub(offset);
+    let carried = if operation.fetches() { 0 } else { rest.min(mtu) as usize };
+
+    let position = segment::position(cut.packet, wqe.packets);
+    let mut bth = common.header(segment::request_opcode(operation, position), cut.psn);
+    bth.pad = pad_of(carried);
+    bth.ack_request = cut.asks;
+    let info = bth.opcode.info().ok_or(UNFIT)?;
+    bth.solicited = wqe.request.flags.contains(SendFlags::SOLICITED)
+        && position.is_last()
+        && (info.kind == Kind::Send || matches!(operation, Operation::WriteImmediate(..)));
+
+    let extensions = extensions(operation, wqe.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    let header = emit_headers(&bth, &extensions, room).ok_or(UNFIT)?;
+    let end = header + carried;
+    let payload = room.get_mut(header..end).ok_or(UNFIT)?;
+    match &wqe.request.payload {
+        Payload::Inline(bytes) => {
+            let start = usize::try_from(offset).map_err(|_| UNFIT)?;
+            payload.copy_from_slice(bytes.get(start..start + carried).ok_or(UNFIT)?);
+        }
+        Payload::Memory(list) => {
+            gather::gather(memory, common.pd, list, offset, payload).map_err(|_| Status::LocalProtectionError)?
+        }
+    }
+    let length = end + usize::from(bth.pad);
+    room.get_mut(end..length).ok_or(UNFIT)?.fill(0);
+    Ok(length)
+}
+
+/// The headers that a request's packet may need; the opcode's table entry picks those it has.
+fn extensions(operation: &Operation, length: u32, offset: u64, asked: u64) -> Extensions {
+    let mut extensions = Extensions::default();
+    match *operation {
+        Operation::Send => {}
+        Operation::SendImmediate(immediate) => extensions.immediate = Some(immediate),
+        Operation::SendInvalidate(rkey) => extensions.invalidate = Some(rkey),
+        Operation::Write(remote) => {
+            extensions.reth = Some(Reth { address: remote.address, rkey: remote.rkey, length });
+        }
+        Operation::WriteImmediate(remote, immediate) => {
+            extensions.reth = Some(Reth { address: remote.address, rkey: remote.rkey, length });
+            extensions.immediate = Some(immediate);
+        }
+        Operation::Read(remote) => {
+            let address = remote.address.wrapping_add(offset);
+            extensions.reth = Some(Reth { address, rkey: remote.rkey, length: asked as u32 });
+        }
+        Operation::CompareAndSwap { remote, compare, swap } => {
+            let (address, rkey) = (remote.address, remote.rkey);
+            extensions.atomic = Some(AtomicEth { address, rkey, swap_add: swap, compare });
+        }
+        Operation::FetchAndAdd { remote, add } => {
+            let (address, rkey) = (remote.address, remote.rkey);
+            extensions.atomic = Some(AtomicEth { address, rkey, swap_add: add, compare: 0 });
+        }
+    }
+    extensions
+}
