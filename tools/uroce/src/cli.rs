@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{demo, perf, pingpong};
+use crate::{demo, devices, devinfo, dump, link, perf, pingpong};
 
 /// RDMA over Converged Ethernet v2 in user space: no RDMA device, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -15,11 +15,19 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Arguments),
-    Pingpong(pingpong::Arguments),
+    Devices(devices::Arguments),
+    Devinfo(devinfo::Arguments),
+    Link(link::Arguments),
     Perf(perf::Arguments),
+    Pingpong(pingpong::Arguments),
+    Dump(dump::Arguments),
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  uroce demo                               two processes here, every operation, beside TCP
-  uroce pingpong 192.0.2.1                 exchange messages with ibv_rc_pingpong on 192.0.2.1";
+  uroce demo                        two processes here, every operation, beside TCP
+  uroce devices                     the devices: uroce_lo, uroce_eth0, ...
+  uroce perf write bw               be a server for measurements
+  uroce perf write bw 192.0.2.1     measure RDMA WRITE bandwidth to it
+  uroce pingpong 192.0.2.1          exchange messages with ibv_rc_pingpong there
+  uroce dump capture.pcap           show RoCE v2 packets, and whether their ICRC is right";

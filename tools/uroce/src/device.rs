@@ -26,11 +26,13 @@ pub(crate) fn choose(asked: Option<&str>, local: SocketAddr) -> Result<String> {
     let serves = |device: &&Device| if local.is_loopback() { device.loopback } else { device.addresses().contains(&local) };
     match devices.iter().find(serves) {
         Some(device) => Ok(device.name.clone()),
-        None => {
-            let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
-            bail!("no device has the address {local}: choose one with -d ({})", names.join(", "))
-        }
+        None => bail!("no device has the address {local}: choose one with -d ({})", names(&devices)),
     }
+}
+
+/// The names of devices, to choose from.
+pub(crate) fn names(devices: &[Device]) -> String {
+    devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// How to open the device `name`.

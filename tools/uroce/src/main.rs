@@ -6,25 +6,41 @@
 mod cli;
 mod demo;
 mod device;
+mod devices;
+mod devinfo;
+mod dump;
+mod link;
 mod net;
+mod output;
 mod perf;
 mod pingpong;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::output::ReaderGone;
 
 fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let outcome = match Cli::parse().command {
-        Command::Demo(arguments) => demo::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Perf(arguments) => perf::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Pingpong(arguments) => pingpong::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Demo(arguments) => demo::run(&arguments).map(done),
+        Command::Devices(arguments) => devices::run(&arguments).map(done),
+        Command::Devinfo(arguments) => devinfo::run(&arguments).map(done),
+        Command::Link(arguments) => link::run(&arguments).map(done),
+        Command::Perf(arguments) => perf::run(&arguments).map(done),
+        Command::Pingpong(arguments) => pingpong::run(&arguments).map(done),
+        Command::Dump(arguments) => dump::run(&arguments),
     };
-    outcome.unwrap_or_else(|error| {
-        // The alternate form is one line: what was tried, then why it failed.
-        eprintln!("uroce: {error:#}");
-        ExitCode::FAILURE
-    })
+    match outcome {
+        Ok(code) => code,
+        Err(error) if error.is::<ReaderGone>() => ExitCode::SUCCESS,
+        Err(error) => {
+            // The alternate form is one line: what was tried, then why it failed.
+            let _ = writeln!(std::io::stderr(), "uroce: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -16,6 +16,7 @@ use clap::Args;
 use self::peer::PeerProcess;
 use self::progress::Progress;
 use self::report::Findings;
+use crate::output::say;
 
 /// Show it: two processes of this machine, every operation verified, and measured beside TCP
 #[derive(Args, Debug)]
@@ -53,12 +54,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let outcome = show(arguments, &peer, &progress, start);
     progress.finish();
     match outcome {
-        Ok(findings) if arguments.json => println!("{:#}", findings.json()),
+        Ok(findings) if arguments.json => say!("{:#}", findings.json()),
         Ok(findings) => findings.print(),
         // What the other process says of its end explains more than that it ended.
-        Err(error) => return Err(peer.explain(error)),
+        Err(error) => Err(peer.explain(error)),
     }
-    Ok(())
 }
 
 fn show(arguments: &Arguments, peer: &PeerProcess, progress: &Progress, start: Instant) -> Result<Findings> {

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use super::verify;
+use crate::output::say;
 use crate::perf;
 
 /// How long the second process may take to come up.
@@ -124,7 +125,7 @@ pub(super) fn run() -> Result<()> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on the loopback interface");
     let (verify, measure) = (listen()?, listen()?);
     let up = Up { verify: verify.local_addr()?.port(), measure: measure.local_addr()?.port() };
-    println!("{}", serde_json::to_string(&up)?);
+    say!("{}", serde_json::to_string(&up)?)?;
     verify::serve(verify.accept()?.0)?;
     loop {
         perf::serve(measure.accept()?.0)?;

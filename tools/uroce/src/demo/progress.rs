@@ -1,6 +1,6 @@
 //! What is shown while the demonstration runs: a bar on a terminal, a line for each stage elsewhere; on stderr.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -27,7 +27,8 @@ impl Progress {
     pub(super) fn stage(&self, what: impl Into<String>) {
         match &self.bar {
             Some(bar) => bar.set_message(what.into()),
-            None => eprintln!("uroce demo: {}", what.into()),
+            // Not worth ending for when nobody reads it.
+            None => drop(writeln!(stderr(), "uroce demo: {}", what.into())),
         }
     }
 

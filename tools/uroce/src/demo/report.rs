@@ -1,9 +1,11 @@
 //! What the demonstration found, in words and tables, or as JSON.
 
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::measure::{BANDWIDTH, LATENCY_SIZE, Measured, name};
 use super::verify::Verification;
+use crate::output::say;
 use crate::perf::Operation;
 
 /// All of it.
@@ -16,60 +18,60 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Prints it for people.
-    pub(super) fn print(&self) {
+    pub(super) fn print(&self) -> Result<()> {
         let Verification { device, own, peer, .. } = &self.verified;
-        println!("Two processes of this machine, joined by a reliable connection (RC) on the device {device}:");
-        println!("RoCE v2 packets in UDP, without an RDMA device, a kernel module or a privilege.");
-        println!("  this process   {own}   (address, queue pair, first packet number)");
-        println!("  the other one  {peer}\n");
-        self.print_verified();
-        self.print_bandwidth();
-        self.print_latency();
-        println!(
+        say!("Two processes of this machine, joined by a reliable connection (RC) on the device {device}:")?;
+        say!("RoCE v2 packets in UDP, without an RDMA device, a kernel module or a privilege.")?;
+        say!("  this process   {own}   (address, queue pair, first packet number)")?;
+        say!("  the other one  {peer}\n")?;
+        self.print_verified()?;
+        self.print_bandwidth()?;
+        self.print_latency()?;
+        say!(
             "Shown in {:.1} s: SEND, WRITE, READ and ATOMIC between two processes, {} bytes verified, none wrong.",
             self.seconds,
             thousands(self.verified.bytes())
-        );
+        )
     }
 
-    fn print_verified(&self) {
-        println!("Every byte compared at the end where it arrived, in messages of 1 byte to 1 MiB");
+    fn print_verified(&self) -> Result<()> {
+        say!("Every byte compared at the end where it arrived, in messages of 1 byte to 1 MiB")?;
         for verified in &self.verified.operations {
             let bytes = thousands(verified.bytes);
-            println!("  {:<8} {:>5} operations {bytes:>12} bytes", verified.operation, verified.messages);
+            say!("  {:<8} {:>5} operations {bytes:>12} bytes", verified.operation, verified.messages)?;
         }
-        println!();
+        say!("")
     }
 
-    fn print_bandwidth(&self) {
-        println!("Bandwidth in Gbit/s, and how many times that of TCP between the same processes");
+    fn print_bandwidth(&self) -> Result<()> {
+        say!("Bandwidth in Gbit/s, and how many times that of TCP between the same processes")?;
         let heads: Vec<_> = BANDWIDTH.iter().map(|operation| format!("{:<16}", name(*operation))).collect();
-        println!("  {:>9}   {}", "message", heads.concat().trim_end());
+        say!("  {:>9}   {}", "message", heads.concat().trim_end())?;
         for (size, rates) in &self.measured.bandwidth {
             let tcp = rates.last().copied().unwrap_or_default();
             let cells: Vec<_> = BANDWIDTH.iter().zip(rates).map(|(operation, rate)| cell(*operation, *rate, tcp)).collect();
-            println!("  {:>9}   {}", bytes(*size), cells.concat().trim_end());
+            say!("  {:>9}   {}", bytes(*size), cells.concat().trim_end())?;
         }
-        println!();
+        say!("")
     }
 
-    fn print_latency(&self) {
-        println!("Latency of {LATENCY_SIZE} bytes in microseconds (ATOMIC: 8 bytes), both processes polling");
-        println!("  {:<8} {:>8} {:>8} {:>8}   {:<12}", "", "typical", "99 %", "least", "times TCP");
+    fn print_latency(&self) -> Result<()> {
+        say!("Latency of {LATENCY_SIZE} bytes in microseconds (ATOMIC: 8 bytes), both processes polling")?;
+        say!("  {:<8} {:>8} {:>8} {:>8}   {:<12}", "", "typical", "99 %", "least", "times TCP")?;
         let tcp = self.tcp_latency();
         for (operation, times) in &self.measured.latency {
             let span = if operation.takes_turns() { "one way (half a round trip)" } else { "there and back" };
             let ratio = times.typical / if operation.takes_turns() { tcp } else { 2.0 * tcp };
-            println!(
+            say!(
                 "  {:<8} {:>8.1} {:>8.1} {:>8.1}   {:<12} {span}",
                 name(*operation),
                 times.typical,
                 times.p99,
                 times.min,
                 if *operation == Operation::Tcp { String::new() } else { format!("{ratio:.1}x") },
-            );
+            )?;
         }
-        println!();
+        say!("")
     }
 
     /// TCP's typical latency, one way.

@@ -24,6 +24,7 @@ pub(crate) use self::plan::{Amount, Measure, Operation, Plan};
 pub(crate) use self::table::Summary;
 
 use crate::net;
+use crate::output::say;
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -50,21 +51,21 @@ fn run_client(arguments: &Arguments, host: &str, place: &Place) -> Result<()> {
     let setting = client.setting()?;
     let tables = !arguments.json;
     if tables {
-        table::print_heading(&plan, setting.as_ref(), arguments.report_gbits);
+        table::print_heading(&plan, setting.as_ref(), arguments.report_gbits)?;
     }
     let mut rows = Vec::new();
     for size in client.sizes() {
         let row = client.measure(size)?;
         if tables {
-            table::print_row(&plan, &row, arguments.report_gbits);
+            table::print_row(&plan, &row, arguments.report_gbits)?;
         }
         rows.push(row);
     }
     let counters = client.counters();
     if tables {
-        table::print_end(counters.as_ref(), arguments.counters);
+        table::print_end(counters.as_ref(), arguments.counters)?;
     } else {
-        println!("{:#}", table::json(&plan, setting.as_ref(), &rows, counters.as_ref()));
+        say!("{:#}", table::json(&plan, setting.as_ref(), &rows, counters.as_ref()))?;
     }
     Ok(())
 }
@@ -72,13 +73,13 @@ fn run_client(arguments: &Arguments, host: &str, place: &Place) -> Result<()> {
 fn run_server(arguments: &Arguments, place: &Place) -> Result<()> {
     let listener = net::listen(arguments.port)?;
     if !arguments.json {
-        println!("Waiting for a client on TCP port {} ...", listener.local_addr()?.port());
+        say!("Waiting for a client on TCP port {} ...", listener.local_addr()?.port())?;
     }
     let (stream, _) = net::accept(&listener)?;
     let served = server::serve(stream, place)?;
     if !arguments.json {
         let (operation, measure) = (served.plan.operation.title(), served.plan.measure);
-        println!("Served {}: {operation} {measure:?}, {} sizes", served.client.ip().to_canonical(), served.plan.sizes.len());
+        say!("Served {}: {operation} {measure:?}, {} sizes", served.client.ip().to_canonical(), served.plan.sizes.len())?;
     }
     Ok(())
 }

@@ -265,7 +265,7 @@ impl Completions {
     pub(super) fn poll(&mut self) -> Result<usize> {
         let count = self.cq.poll(&mut self.taken);
         if count == 0 {
-            self.wait();
+            self.wait()?;
             return Ok(0);
         }
         self.idle = 0;
@@ -292,16 +292,17 @@ impl Completions {
         Ok(())
     }
 
-    fn wait(&mut self) {
+    fn wait(&mut self) -> Result<()> {
         self.idle = self.idle.wrapping_add(1).max(1);
         match &self.channel {
             Some(channel) => {
-                if channel.wait(Some(Self::NAP)).is_some() {
+                if channel.wait(Some(Self::NAP))?.is_some() {
                     self.cq.arm(Arm::Any);
                 }
             }
             None if self.idle.is_multiple_of(Self::POLLS_PER_YIELD) => std::thread::yield_now(),
             None => std::hint::spin_loop(),
         }
+        Ok(())
     }
 }

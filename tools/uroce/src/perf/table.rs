@@ -1,44 +1,46 @@
 //! The results as perftest prints them, or as JSON.
 
+use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use uroce::verbs::{Counters, PortCounters};
 
 use super::client::{Outcome, Row, Setting};
 use super::plan::{Measure, Operation, Plan};
+use crate::output::say;
 
 const RULE: &str = "---------------------------------------------------------------------------------------";
 /// perftest's MB.
 const MIB: f64 = 1_048_576.0;
 
 /// Prints what is going to be measured, and the heading of the table.
-pub(super) fn print_heading(plan: &Plan, setting: Option<&Setting>, report_gbits: bool) {
+pub(super) fn print_heading(plan: &Plan, setting: Option<&Setting>, report_gbits: bool) -> Result<()> {
     let what = if plan.measure == Measure::Bw { "BW" } else { "Latency" };
     let both = if plan.bidirectional { "Bidirectional " } else { "" };
-    println!("{RULE}\n                    {} {both}{what} Test", plan.operation.title());
+    say!("{RULE}\n                    {} {both}{what} Test", plan.operation.title())?;
     if let Some(setting) = setting {
-        println!(" Device          : {:<12} Connection type : RC", setting.device);
-        println!(" Number of qps   : {:<12} Mtu             : {}[B]", plan.queue_pairs, setting.path_mtu);
-        println!(" TX depth        : {:<12} RX depth        : {}", plan.tx_depth, plan.rx_depth);
-        println!(" Post list       : {:<12} CQ Moderation   : {}", plan.list, plan.moderation);
-        println!(" Max inline data : {:<12} Outstand reads  : {}", format!("{}[B]", plan.inline), plan.outstanding);
-        println!(" Use of events   : {:<12}", if plan.events { "ON" } else { "OFF" });
-        println!("{RULE}\n local queue pair: {}\n server: {}", setting.own, setting.peer);
+        say!(" Device          : {:<12} Connection type : RC", setting.device)?;
+        say!(" Number of qps   : {:<12} Mtu             : {}[B]", plan.queue_pairs, setting.path_mtu)?;
+        say!(" TX depth        : {:<12} RX depth        : {}", plan.tx_depth, plan.rx_depth)?;
+        say!(" Post list       : {:<12} CQ Moderation   : {}", plan.list, plan.moderation)?;
+        say!(" Max inline data : {:<12} Outstand reads  : {}", format!("{}[B]", plan.inline), plan.outstanding)?;
+        say!(" Use of events   : {:<12}", if plan.events { "ON" } else { "OFF" })?;
+        say!("{RULE}\n local queue pair: {}\n server: {}", setting.own, setting.peer)?;
     }
-    println!("{RULE}");
+    say!("{RULE}")?;
     match plan.measure {
         Measure::Bw => {
             let unit = if report_gbits { "Gb/sec" } else { "MB/sec" };
-            println!(" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]");
+            say!(" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]")
         }
-        Measure::Lat => println!(
+        Measure::Lat => say!(
             " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]"
         ),
     }
 }
 
 /// Prints one line.
-pub(super) fn print_row(plan: &Plan, row: &Row, report_gbits: bool) {
+pub(super) fn print_row(plan: &Plan, row: &Row, report_gbits: bool) -> Result<()> {
     let size = row.size;
     match &row.outcome {
         Outcome::Bandwidth { own, other } => {
@@ -46,36 +48,37 @@ pub(super) fn print_row(plan: &Plan, row: &Row, report_gbits: bool) {
             let bandwidth = |rate: f64| rate * f64::from(size) / unit;
             let (rate, peak) = (own.rate() + other.rate(), own.peak_rate + other.peak_rate);
             let messages = own.messages + other.messages;
-            println!(
+            say!(
                 " {size:<10} {messages:<14} {:<18.2} {:<20.2} {:.6}",
                 bandwidth(peak),
                 bandwidth(rate),
                 rate / 1e6
-            );
+            )
         }
         Outcome::Latency(histogram) => {
             let times = Summary::of(plan.operation, histogram);
-            println!(
+            say!(
                 " {size:<6} {:<14} {:<14.2} {:<12.2} {:<18.2} {:<14.2} {:<15.2} {:<22.2} {:<.2}",
                 times.count, times.min, times.max, times.typical, times.mean, times.deviation, times.p99, times.p999
-            );
+            )
         }
     }
 }
 
 /// Prints the line below the table, and the counters that tell of trouble, or all of them.
-pub(super) fn print_end(counters: Option<&(Counters, PortCounters)>, all: bool) {
-    println!("{RULE}");
-    let Some((queue_pairs, port)) = counters else { return };
+pub(super) fn print_end(counters: Option<&(Counters, PortCounters)>, all: bool) -> Result<()> {
+    say!("{RULE}")?;
+    let Some((queue_pairs, port)) = counters else { return Ok(()) };
     let listed: Vec<_> = if all { every(queue_pairs, port) } else { troubles(queue_pairs, port) };
     let listed: Vec<_> = listed.into_iter().filter(|(_, count)| all || *count > 0).collect();
     if listed.is_empty() {
-        return;
+        return Ok(());
     }
-    println!(" {}", if all { "Counters of this end:" } else { "Packets were lost or sent again at this end:" });
+    say!(" {}", if all { "Counters of this end:" } else { "Packets were lost or sent again at this end:" })?;
     for (name, count) in listed {
-        println!("   {name:<24} {count}");
+        say!("   {name:<24} {count}")?;
     }
+    Ok(())
 }
 
 /// A latency in microseconds: half of what was noted where turns are taken.

@@ -124,7 +124,7 @@ impl End {
             polls = polls.wrapping_add(1);
             match &self.channel {
                 Some(channel) => {
-                    if channel.wait(Some(PATIENCE)).is_some() {
+                    if channel.wait(Some(PATIENCE))?.is_some() {
                         self.cq.arm(Arm::Any);
                     }
                 }

@@ -13,6 +13,7 @@ use uroce::verbs::{ConnectOptions, Context, Mtu, Peer, random_psn};
 
 use self::exchange::{End, Report};
 use self::handshake::Address;
+use crate::output::say;
 use crate::{device, net};
 
 /// Exchange messages in turn with a peer that runs this command, or ibv_rc_pingpong
@@ -93,10 +94,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let index = device::gid_index(&context, arguments.gid_index, local)?;
     let end = End::new(&context, arguments, server.is_some())?;
     let own = end.qp().local(random_psn()).at(context.address(index)?);
-    println!("  local address:  {}", Address(own));
+    say!("  local address:  {}", Address(own))?;
     connect(stream, &context, &end, own, index, arguments, server.is_some())?;
     let report = end.exchange(arguments.iters)?;
-    print(&report, arguments);
+    print(&report, arguments)?;
     if arguments.chk && server.is_none() {
         end.check()?;
     }
@@ -159,15 +160,15 @@ fn connect(
         handshake::await_finish(&mut stream)?;
         peer
     };
-    println!("  remote address: {}", Address(peer));
+    say!("  remote address: {}", Address(peer))?;
     Ok(())
 }
 
 /// Prints what came out, as the kernel's tool does.
-fn print(report: &Report, arguments: &Arguments) {
+fn print(report: &Report, arguments: &Arguments) -> Result<()> {
     let seconds = report.elapsed.as_secs_f64();
     // Both ways.
     let bytes = u64::from(arguments.size) * arguments.iters * 2;
-    println!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / 1e6 / seconds);
-    println!("{} iters in {seconds:.2} seconds = {:.2} usec/iter", arguments.iters, seconds * 1e6 / arguments.iters as f64);
+    say!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / 1e6 / seconds)?;
+    say!("{} iters in {seconds:.2} seconds = {:.2} usec/iter", arguments.iters, seconds * 1e6 / arguments.iters as f64)
 }
