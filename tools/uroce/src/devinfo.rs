@@ -170,7 +170,8 @@ fn mtu(mtu: Mtu) -> String {
 }
 
 fn json(device: &Device) -> Value {
-    let DeviceAttributes { max_mr_size, max_qp, max_qp_wr, max_sge, max_inline, max_cq, max_cqe, .. } = device.attributes();
+    let DeviceAttributes { max_mr_size, max_qp, max_qp_wr, max_sge, max_inline, max_cq, max_cqe, .. } =
+        device.attributes();
     let DeviceAttributes { max_mr, max_pd, max_qp_rd_atomic, local_ca_ack_delay, max_pkeys, .. } = device.attributes();
     let PortAttributes { state, max_mtu, active_mtu, link_mtu, max_message_size, pkey, .. } = device.port_attributes();
     json!({

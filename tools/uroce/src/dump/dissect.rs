@@ -36,7 +36,9 @@ pub(super) enum Verdict<'a> {
 pub(super) enum Icrc {
     Right,
     /// With what it should be.
-    Wrong { computed: u32 },
+    Wrong {
+        computed: u32,
+    },
     /// There are IPv4 options, for which there is no rule.
     Unknown,
 }
@@ -75,8 +77,5 @@ impl<'a> Verdict<'a> {
 
 /// Whether an error says that a frame is no RoCE v2 at all, rather than a spoilt one.
 fn is_other(error: &WireError) -> bool {
-    matches!(
-        error,
-        WireError::EtherType(_) | WireError::NotUdp(_) | WireError::UdpPort(_) | WireError::Fragment(_)
-    )
+    matches!(error, WireError::EtherType(_) | WireError::NotUdp(_) | WireError::UdpPort(_) | WireError::Fragment(_))
 }

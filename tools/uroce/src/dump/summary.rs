@@ -52,7 +52,11 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} frames: {} RoCE v2, {} malformed, {} others", self.frames, self.packets, self.malformed, self.others)?;
+        writeln!(
+            f,
+            "{} frames: {} RoCE v2, {} malformed, {} others",
+            self.frames, self.packets, self.malformed, self.others
+        )?;
         for (value, (name, count)) in &self.opcodes {
             writeln!(f, "  {value:02x} {name:<24} {count:>8}")?;
         }

@@ -14,7 +14,14 @@ pub(super) fn line(out: &mut impl Write, dissection: &Dissection<'_>) -> io::Res
     write!(out, "{:>6} {:>11.6}  ", dissection.number, dissection.time.as_secs_f64())?;
     match &dissection.verdict {
         Verdict::Roce { frame, icrc, packet } => {
-            writeln!(out, "{} > {}  {}  {}", frame.ip.source(), frame.ip.destination(), gist(packet), state(frame, *icrc))
+            writeln!(
+                out,
+                "{} > {}  {}  {}",
+                frame.ip.source(),
+                frame.ip.destination(),
+                gist(packet),
+                state(frame, *icrc)
+            )
         }
         Verdict::Malformed(reason) => writeln!(out, "malformed: {reason}"),
         Verdict::Other(reason) => writeln!(out, "not RoCE v2: {reason}"),
@@ -69,7 +76,8 @@ fn gist(packet: &Result<Packet<'_>, WireError>) -> String {
     if let Some(rkey) = extensions.invalidate {
         let _ = write!(text, " invalidate {rkey:#010x}");
     }
-    for (flag, name) in [(bth.ack_request, " AckReq"), (bth.solicited, " SE"), (bth.fecn, " FECN"), (bth.becn, " BECN")] {
+    for (flag, name) in [(bth.ack_request, " AckReq"), (bth.solicited, " SE"), (bth.fecn, " FECN"), (bth.becn, " BECN")]
+    {
         text.push_str(if flag { name } else { "" });
     }
     if !payload.is_empty() {

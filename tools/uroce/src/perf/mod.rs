@@ -28,11 +28,7 @@ use crate::output::say;
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let place = Place {
-        device: arguments.device.clone(),
-        gid_index: arguments.gid_index,
-        backend: arguments.backend,
-    };
+    let place = Place { device: arguments.device.clone(), gid_index: arguments.gid_index, backend: arguments.backend };
     match &arguments.server {
         Some(host) => run_client(arguments, host, &place),
         None => run_server(arguments, &place),
@@ -79,7 +75,11 @@ fn run_server(arguments: &Arguments, place: &Place) -> Result<()> {
     let served = server::serve(stream, place)?;
     if !arguments.json {
         let (operation, measure) = (served.plan.operation.title(), served.plan.measure);
-        say!("Served {}: {operation} {measure:?}, {} sizes", served.client.ip().to_canonical(), served.plan.sizes.len())?;
+        say!(
+            "Served {}: {operation} {measure:?}, {} sizes",
+            served.client.ip().to_canonical(),
+            served.plan.sizes.len()
+        )?;
     }
     Ok(())
 }

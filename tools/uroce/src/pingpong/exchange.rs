@@ -132,7 +132,10 @@ impl End {
                 None => {}
             }
             if Instant::now() > deadline {
-                bail!("no message for {} s: the peer is gone, or UDP port 4791 is closed on the way", PATIENCE.as_secs());
+                bail!(
+                    "no message for {} s: the peer is gone, or UDP port 4791 is closed on the way",
+                    PATIENCE.as_secs()
+                );
             }
         }
     }

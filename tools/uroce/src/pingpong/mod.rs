@@ -144,7 +144,12 @@ fn connect(
     let ready = |peer: &Peer| {
         let device = context.device();
         end.qp().connect(own.psn, peer, &options).with_context(|| {
-            format!("{} cannot be connected to {} (GID index {index}, its largest path MTU is {})", device.name, peer.address, device.mtu.bytes())
+            format!(
+                "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
+                device.name,
+                peer.address,
+                device.mtu.bytes()
+            )
         })
     };
     let peer = if client {
