@@ -23,11 +23,22 @@ pub(crate) fn choose(asked: Option<&str>, local: SocketAddr) -> Result<String> {
     }
     let local = local.ip().to_canonical();
     let devices = verbs::devices()?;
-    let serves = |device: &&Device| if local.is_loopback() { device.loopback } else { device.addresses().contains(&local) };
+    let serves =
+        |device: &&Device| if local.is_loopback() { device.loopback } else { device.addresses().contains(&local) };
     match devices.iter().find(serves) {
         Some(device) => Ok(device.name.clone()),
         None => bail!("no device has the address {local}: choose one with -d ({})", names(&devices)),
     }
+}
+
+/// Makes sure that a device that was asked for exists, before anybody waits for it.
+pub(crate) fn check(asked: Option<&str>) -> Result<()> {
+    let Some(name) = asked else { return Ok(()) };
+    let devices = verbs::devices()?;
+    if devices.iter().any(|device| device.name == name) {
+        return Ok(());
+    }
+    bail!("no such device: {name} (there are: {})", names(&devices))
 }
 
 /// The names of devices, to choose from.
@@ -63,4 +74,3 @@ pub(crate) fn gid_index(context: &Context, asked: Option<u8>, local: SocketAddr)
 pub(crate) fn parse_mtu(text: &str) -> Result<Mtu, String> {
     text.parse().ok().and_then(Mtu::from_bytes).ok_or_else(|| "one of 256, 512, 1024, 2048, 4096".into())
 }
-

@@ -41,14 +41,9 @@ Examples:
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    device::check(arguments.device.as_deref())?;
     let mut devices = verbs::devices()?;
-    if let Some(name) = &arguments.device {
-        let names = device::names(&devices);
-        devices.retain(|device| device.name == *name);
-        if devices.is_empty() {
-            bail!("no such device: {name} (there are: {names})");
-        }
-    }
+    devices.retain(|device| arguments.device.as_ref().is_none_or(|name| device.name == *name));
     if arguments.json {
         return say!("{:#}", Value::from_iter(devices.iter().map(json)));
     }
@@ -170,7 +165,8 @@ fn mtu(mtu: Mtu) -> String {
 }
 
 fn json(device: &Device) -> Value {
-    let DeviceAttributes { max_mr_size, max_qp, max_qp_wr, max_sge, max_inline, max_cq, max_cqe, .. } = device.attributes();
+    let DeviceAttributes { max_mr_size, max_qp, max_qp_wr, max_sge, max_inline, max_cq, max_cqe, .. } =
+        device.attributes();
     let DeviceAttributes { max_mr, max_pd, max_qp_rd_atomic, local_ca_ack_delay, max_pkeys, .. } = device.attributes();
     let PortAttributes { state, max_mtu, active_mtu, link_mtu, max_message_size, pkey, .. } = device.port_attributes();
     json!({

@@ -49,7 +49,8 @@ impl Findings {
         say!("  {:>9}   {}", "message", heads.concat().trim_end())?;
         for (size, rates) in &self.measured.bandwidth {
             let tcp = rates.last().copied().unwrap_or_default();
-            let cells: Vec<_> = BANDWIDTH.iter().zip(rates).map(|(operation, rate)| cell(*operation, *rate, tcp)).collect();
+            let cells: Vec<_> =
+                BANDWIDTH.iter().zip(rates).map(|(operation, rate)| cell(*operation, *rate, tcp)).collect();
             say!("  {:>9}   {}", bytes(*size), cells.concat().trim_end())?;
         }
         say!("")

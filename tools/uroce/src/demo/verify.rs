@@ -225,11 +225,7 @@ impl End {
             Ask::Connect { peer } => {
                 let own = self.qp.local(random_psn());
                 self.qp.connect(own.psn, &peer.parse()?, &ConnectOptions::default())?;
-                Answer::Connected {
-                    peer: own.to_string(),
-                    address: self.region.address(),
-                    rkey: self.region.rkey(),
-                }
+                Answer::Connected { peer: own.to_string(), address: self.region.address(), rkey: self.region.rkey() }
             }
             Ask::Exchange { size, seed } => {
                 self.fill(REGION, 0)?;

@@ -42,8 +42,12 @@ impl Capture {
     /// Opens a file.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
-        let reader = PcapReader::new(BufReader::new(file))
-            .map_err(|error| anyhow!("{}: not a pcap file ({error}); pcapng can be converted: tcpdump -r FILE -w FILE.pcap", path.display()))?;
+        let reader = PcapReader::new(BufReader::new(file)).map_err(|error| {
+            anyhow!(
+                "{}: not a pcap file ({error}); pcapng can be converted: tcpdump -r FILE -w FILE.pcap",
+                path.display()
+            )
+        })?;
         let link = match reader.header().datalink {
             DataLink::ETHERNET => Link::Ethernet,
             DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 => Link::Ip,

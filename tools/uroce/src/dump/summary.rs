@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::dissect::{Dissection, Icrc, Verdict};
+use super::dissect::{Dissection, Icrc, Refusal, Roce};
 
 /// Counts.
 #[derive(Default)]
@@ -25,9 +25,9 @@ impl Summary {
     pub(super) fn add(&mut self, dissection: &Dissection<'_>) {
         self.frames += 1;
         match &dissection.verdict {
-            Verdict::Other(_) => self.others += 1,
-            Verdict::Malformed(_) => self.malformed += 1,
-            Verdict::Roce { icrc, packet, .. } => {
+            Err(Refusal::Other(_)) => self.others += 1,
+            Err(Refusal::Malformed(_)) => self.malformed += 1,
+            Ok(Roce { icrc, packet, .. }) => {
                 match icrc {
                     Icrc::Right => self.right += 1,
                     Icrc::Wrong { .. } => self.wrong += 1,
@@ -52,7 +52,11 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} frames: {} RoCE v2, {} malformed, {} others", self.frames, self.packets, self.malformed, self.others)?;
+        writeln!(
+            f,
+            "{} frames: {} RoCE v2, {} malformed, {} others",
+            self.frames, self.packets, self.malformed, self.others
+        )?;
         for (value, (name, count)) in &self.opcodes {
             writeln!(f, "  {value:02x} {name:<24} {count:>8}")?;
         }

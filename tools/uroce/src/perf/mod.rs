@@ -23,16 +23,13 @@ pub(crate) use self::options::Arguments;
 pub(crate) use self::plan::{Amount, Measure, Operation, Plan};
 pub(crate) use self::table::Summary;
 
-use crate::net;
 use crate::output::say;
+use crate::{device, net};
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let place = Place {
-        device: arguments.device.clone(),
-        gid_index: arguments.gid_index,
-        backend: arguments.backend,
-    };
+    device::check(arguments.device.as_deref())?;
+    let place = Place { device: arguments.device.clone(), gid_index: arguments.gid_index, backend: arguments.backend };
     match &arguments.server {
         Some(host) => run_client(arguments, host, &place),
         None => run_server(arguments, &place),
@@ -79,7 +76,11 @@ fn run_server(arguments: &Arguments, place: &Place) -> Result<()> {
     let served = server::serve(stream, place)?;
     if !arguments.json {
         let (operation, measure) = (served.plan.operation.title(), served.plan.measure);
-        say!("Served {}: {operation} {measure:?}, {} sizes", served.client.ip().to_canonical(), served.plan.sizes.len())?;
+        say!(
+            "Served {}: {operation} {measure:?}, {} sizes",
+            served.client.ip().to_canonical(),
+            served.plan.sizes.len()
+        )?;
     }
     Ok(())
 }

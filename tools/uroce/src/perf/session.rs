@@ -86,7 +86,8 @@ impl Session {
         };
         ensure!(peers.len() == self.lanes.len(), "the peer has {} queue pairs, not {}", peers.len(), self.lanes.len());
         let bytes = self.path_mtu.bytes().min(*path_mtu).min(self.plan.path_mtu.unwrap_or(u32::MAX));
-        self.path_mtu = Mtu::from_bytes(bytes).with_context(|| format!("a path MTU of {bytes} bytes does not exist"))?;
+        self.path_mtu =
+            Mtu::from_bytes(bytes).with_context(|| format!("a path MTU of {bytes} bytes does not exist"))?;
         let options = ConnectOptions {
             path_mtu: Some(self.path_mtu),
             source_gid_index: Some(gid_index),
@@ -269,10 +270,11 @@ impl Completions {
             return Ok(0);
         }
         self.idle = 0;
-        for completion in self.taken.iter().take(count).filter(|completion| completion.status != Status::Success) {
-            bail!("queue pair {:#08x}: {}", completion.qpn.value(), completion.status.as_str());
+        let mut taken = self.taken.iter().take(count);
+        match taken.find(|completion| completion.status != Status::Success) {
+            Some(failed) => bail!("queue pair {:#08x}: {}", failed.qpn.value(), failed.status.as_str()),
+            None => Ok(count),
         }
-        Ok(count)
     }
 
     /// A completion that the last poll took.

@@ -48,18 +48,20 @@ pub(super) fn print_row(plan: &Plan, row: &Row, report_gbits: bool) -> Result<()
             let bandwidth = |rate: f64| rate * f64::from(size) / unit;
             let (rate, peak) = (own.rate() + other.rate(), own.peak_rate + other.peak_rate);
             let messages = own.messages + other.messages;
-            say!(
-                " {size:<10} {messages:<14} {:<18.2} {:<20.2} {:.6}",
-                bandwidth(peak),
-                bandwidth(rate),
-                rate / 1e6
-            )
+            say!(" {size:<10} {messages:<14} {:<18.2} {:<20.2} {:.6}", bandwidth(peak), bandwidth(rate), rate / 1e6)
         }
         Outcome::Latency(histogram) => {
             let times = Summary::of(plan.operation, histogram);
             say!(
                 " {size:<6} {:<14} {:<14.2} {:<12.2} {:<18.2} {:<14.2} {:<15.2} {:<22.2} {:<.2}",
-                times.count, times.min, times.max, times.typical, times.mean, times.deviation, times.p99, times.p999
+                times.count,
+                times.min,
+                times.max,
+                times.typical,
+                times.mean,
+                times.deviation,
+                times.p99,
+                times.p999
             )
         }
     }
@@ -120,7 +122,10 @@ pub(super) fn json(
     counters: Option<&(Counters, PortCounters)>,
 ) -> Value {
     let counters = counters.map(|(queue_pairs, port)| {
-        every(queue_pairs, port).into_iter().map(|(name, count)| (name.to_string(), json!(count))).collect::<serde_json::Map<_, _>>()
+        every(queue_pairs, port)
+            .into_iter()
+            .map(|(name, count)| (name.to_string(), json!(count)))
+            .collect::<serde_json::Map<_, _>>()
     });
     json!({
         "plan": plan,

@@ -123,16 +123,16 @@ impl End {
             }
             polls = polls.wrapping_add(1);
             match &self.channel {
-                Some(channel) => {
-                    if channel.wait(Some(PATIENCE))?.is_some() {
-                        self.cq.arm(Arm::Any);
-                    }
-                }
+                Some(channel) if channel.wait(Some(PATIENCE))?.is_some() => self.cq.arm(Arm::Any),
+                Some(_) => {}
                 None if !polls.is_multiple_of(POLLS_PER_LOOK) => continue,
                 None => {}
             }
             if Instant::now() > deadline {
-                bail!("no message for {} s: the peer is gone, or UDP port 4791 is closed on the way", PATIENCE.as_secs());
+                bail!(
+                    "no message for {} s: the peer is gone, or UDP port 4791 is closed on the way",
+                    PATIENCE.as_secs()
+                );
             }
         }
     }

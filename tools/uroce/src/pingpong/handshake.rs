@@ -31,7 +31,8 @@ pub(super) fn learn(stream: &mut TcpStream) -> Result<Peer> {
         _ => error.into(),
     })?;
     parse(&message).ok_or_else(|| {
-        let start: String = message.iter().take(20).flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect();
+        let start: String =
+            message.iter().take(20).flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect();
         anyhow!("the peer does not speak the handshake of ibv_rc_pingpong: it says \"{start}...\"")
     })
 }

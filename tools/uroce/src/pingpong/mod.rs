@@ -82,6 +82,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    device::check(arguments.device.as_deref())?;
     let server = server_of(&arguments.words)?;
     let stream = match server {
         Some(host) => net::connect(host, arguments.port)?,
@@ -144,7 +145,12 @@ fn connect(
     let ready = |peer: &Peer| {
         let device = context.device();
         end.qp().connect(own.psn, peer, &options).with_context(|| {
-            format!("{} cannot be connected to {} (GID index {index}, its largest path MTU is {})", device.name, peer.address, device.mtu.bytes())
+            format!(
+                "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
+                device.name,
+                peer.address,
+                device.mtu.bytes()
+            )
         })
     };
     let peer = if client {
