@@ -54,9 +54,9 @@ pub(super) struct Next {
 impl Requester {
     /// An acknowledge is asked for at least as often as this much was sent, so that the window keeps moving.
     const ASK_EVERY: u64 = 60 * 1024;
-    /// Bytes that one READ request asks for at most, whatever the message: its answer is not paced by
-    /// acknowledges, and must fit the receive buffer of a process without privilege.
-    const READ_PIECE: u32 = 64 * 1024;
+    /// What the answer to one READ request may cost, whatever the message: it is not paced by acknowledges, and must
+    /// fit our receive buffer. Three of them fit the usual window, so that one is always on its way.
+    const READ_PIECE_COST: u32 = 64 * 1024;
 
     pub(crate) fn new(attributes: &Attributes, mtu: u32) -> Self {
         Self {
@@ -193,7 +193,7 @@ impl Requester {
         let psns = match wqe.request.operation {
             Operation::Read(_) => {
                 // Pieces have fixed borders, so that a retry never asks for more than the request it repeats.
-                let piece = Self::READ_PIECE / mtu;
+                let piece = Self::READ_PIECE_COST / (mtu + SendQueue::PACKET_COST as u32);
                 (piece - cursor.packet % piece).min(wqe.packets - cursor.packet)
             }
             _ => 1,
