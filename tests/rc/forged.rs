@@ -29,8 +29,11 @@ fn answer(victim: &Victim, opcode: Opcode, n: u32, syndrome: Syndrome) -> Craft 
     Craft::new(opcode, victim.pair.b.qpn, PSN + n).syndrome(syndrome)
 }
 
-/// Opcode, PSN from the first, address and length of every request that waits to be sent.
-fn requests(victim: &mut Victim) -> Vec<(Opcode, u32, Option<(u64, u32)>)> {
+/// Opcode, PSN from the first, address and length of a request.
+type Request = (Opcode, u32, Option<(u64, u32)>);
+
+/// Every request that waits to be sent.
+fn requests(victim: &mut Victim) -> Vec<Request> {
     victim
         .drain()
         .iter()
