@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::limits::{DeviceAttributes, PortAttributes};
 use super::links::{self, Link};
 use super::open::Backend;
 use crate::error::{Error, Result};
@@ -82,6 +83,18 @@ impl Device {
             guid: interface.mac.map_or(0, guid),
             backend: link.map_or(Backend::Udp, |link| link.backend),
         }
+    }
+
+    /// What it can do (`ibv_query_device(3)`); no need to open it.
+    #[must_use]
+    pub fn attributes(&self) -> DeviceAttributes {
+        DeviceAttributes::of(self)
+    }
+
+    /// The state and limits of its one port (`ibv_query_port(3)`); no need to open it.
+    #[must_use]
+    pub fn port_attributes(&self) -> PortAttributes {
+        PortAttributes::of(self, self.gids.len())
     }
 
     /// The addresses that the GIDs stand for.

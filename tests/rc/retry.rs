@@ -139,7 +139,7 @@ fn a_lost_read_request_is_found_before_the_ack_timeout() {
     pair.b.fill(0, &pattern(3 * MTU));
     watch(&pair, drop_first(1, |seen| seen.opcode == Opcode::RC_READ_REQUEST));
     pair.post_simple(1, Operation::Read(pair.b.remote(0)), 3 * MTU as u32);
-    pair.run(millis(100));
+    pair.run(millis(200));
     assert_eq!(statuses(&pair), [(1, Status::Success)]);
     assert_eq!(pair.a.bytes(0, 3 * MTU), pattern(3 * MTU));
 }

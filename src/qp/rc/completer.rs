@@ -60,7 +60,12 @@ impl Requester {
             return self.on_gap(common, around.now);
         }
         match syndrome {
-            Syndrome::Ack { .. } => Outcome::Alive,
+            Syndrome::Ack { .. } => {
+                if self.probe_found_loss() {
+                    self.rewind(common, around.now);
+                }
+                Outcome::Alive
+            }
             Syndrome::ReceiverNotReady { timer } => {
                 common.counters.rcvd_rnr_err += 1;
                 if self.retry.waits_for_receiver() || self.wait_for_receiver(around.now, timer) {

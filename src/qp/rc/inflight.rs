@@ -154,11 +154,11 @@ impl SendQueue {
 
     /// Moves the cursor back to the oldest packet that is not acknowledged.
     pub(super) fn rewind(&mut self) {
-        self.cursor = self.acknowledged_to();
+        self.cursor = self.oldest();
     }
 
     /// The place of the oldest packet that is not acknowledged.
-    fn acknowledged_to(&self) -> Cursor {
+    pub(super) fn oldest(&self) -> Cursor {
         let begun = self.front().and_then(|wqe| wqe.begun);
         let packet = begun.map_or(0, |begun| self.unacknowledged.distance(begun.first).cast_unsigned());
         Cursor { index: 0, packet }
@@ -167,7 +167,7 @@ impl SendQueue {
     /// Notes that everything before `psn`, a PSN of the front request, is acknowledged.
     pub(super) fn acknowledge_to(&mut self, psn: Psn) {
         self.unacknowledged = psn;
-        let reached = self.acknowledged_to();
+        let reached = self.oldest();
         if self.cursor.index == 0 && self.cursor.packet < reached.packet {
             // The answer is to packets sent before the cursor went back: no need to send them again.
             self.cursor = reached;
@@ -203,7 +203,7 @@ impl SendQueue {
 
     /// The cost of everything that was acknowledged: grows, and never shrinks.
     pub(super) fn acknowledged(&self) -> u64 {
-        self.position_of(self.acknowledged_to())
+        self.position_of(self.oldest())
     }
 
     /// The cost of what was sent and is not acknowledged.

@@ -3,6 +3,7 @@
 mod completer;
 mod execute;
 mod inflight;
+mod probe;
 mod replay;
 mod reply;
 mod request;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::inflight::{Cursor, SendQueue, Wqe};
+use super::probe::Probe;
 use super::request::{self, Cut};
 use super::retry::Retry;
 use crate::error::{Error, Result};
@@ -28,32 +29,34 @@ pub(crate) struct Requester {
     pub(super) fetches: VecDeque<Psn>,
     /// The PSN up to which a gap in the answers was acted on; only progress beyond it makes another gap news.
     pub(super) rewound_for: Option<Psn>,
-    /// The newest packet is to be sent again, to learn whether the tail was lost.
-    probe_due: bool,
+    /// A packet is to be sent again, to learn what became of those that were not acknowledged.
+    pub(super) probe_due: Option<Probe>,
+    /// The oldest packet, which a probe sent again.
+    pub(super) probed: Option<Psn>,
     /// The cost sent since an acknowledge was last asked for.
     unasked: u64,
     /// A loss was seen since the endpoint last asked.
-    lost: bool,
+    pub(super) lost: bool,
     /// The program waits for the event that the queue is drained.
     drain_pending: bool,
 }
 
 /// What the packet at the cursor is.
 #[derive(Clone, Copy, Debug)]
-struct Next {
-    cursor: Cursor,
+pub(super) struct Next {
+    pub(super) cursor: Cursor,
     /// PSNs that it takes: more than one for a READ.
-    psns: u32,
+    pub(super) psns: u32,
     /// What it costs of the window.
-    cost: u64,
+    pub(super) cost: u64,
 }
 
 impl Requester {
     /// An acknowledge is asked for at least as often as this much was sent, so that the window keeps moving.
     const ASK_EVERY: u64 = 60 * 1024;
-    /// Bytes that one READ request asks for at most, whatever the message: its answer is not paced by
-    /// acknowledges, and must fit the receive buffer of a process without privilege.
-    const READ_PIECE: u32 = 64 * 1024;
+    /// What the answer to one READ request may cost, whatever the message: it is not paced by acknowledges, and must
+    /// fit our receive buffer. Three of them fit the usual window, so that one is always on its way.
+    const READ_PIECE_COST: u32 = 64 * 1024;
 
     pub(crate) fn new(attributes: &Attributes, mtu: u32) -> Self {
         Self {
@@ -61,7 +64,8 @@ impl Requester {
             retry: Retry::new(attributes),
             fetches: VecDeque::new(),
             rewound_for: None,
-            probe_due: false,
+            probe_due: None,
+            probed: None,
             unasked: 0,
             lost: false,
             drain_pending: false,
@@ -111,7 +115,7 @@ impl Requester {
 
     /// Whether there is a packet to send, the window of `room` bytes permitting.
     pub(crate) fn wants_transmit(&self, common: &Common, room: u64) -> bool {
-        self.probe_due || self.next(common, self.queue.cursor, room).is_some()
+        self.probe_due.is_some() || self.next(common, self.queue.cursor, room).is_some()
     }
 
     /// Whether only a window of `room` bytes holds the next packet back.
@@ -128,8 +132,8 @@ impl Requester {
         window: u64,
         room: &mut [u8],
     ) -> Option<usize> {
-        if std::mem::take(&mut self.probe_due)
-            && let Some(next) = self.newest()
+        if let Some(probe) = self.probe_due.take()
+            && let Some(next) = self.probe_packet(common, probe)
         {
             common.counters.tail_probes += 1;
             return self.emit(common, around, next, true, room);
@@ -184,12 +188,12 @@ impl Requester {
     }
 
     /// The packet at `cursor`, which is one of `wqe`.
-    fn at(&self, common: &Common, cursor: Cursor, wqe: &Wqe) -> Next {
+    pub(super) fn at(&self, common: &Common, cursor: Cursor, wqe: &Wqe) -> Next {
         let mtu = common.mtu();
         let psns = match wqe.request.operation {
             Operation::Read(_) => {
                 // Pieces have fixed borders, so that a retry never asks for more than the request it repeats.
-                let piece = Self::READ_PIECE / mtu;
+                let piece = Self::READ_PIECE_COST / (mtu + SendQueue::PACKET_COST as u32);
                 (piece - cursor.packet % piece).min(wqe.packets - cursor.packet)
             }
             _ => 1,
@@ -208,15 +212,6 @@ impl Requester {
         } else {
             Cursor { packet, ..next.cursor }
         }
-    }
-
-    /// The newest packet that was sent, when it is one of a SEND or WRITE.
-    fn newest(&self) -> Option<Next> {
-        let (index, wqe) = self.queue.newest_begun()?;
-        let begun = wqe.begun?;
-        let packet = u32::try_from(self.queue.sent_end.minus(1).distance(begun.first)).ok()?;
-        let is_answered_by_ack = !wqe.request.operation.fetches() && packet < wqe.packets;
-        is_answered_by_ack.then_some(Next { cursor: Cursor { index, packet }, psns: 1, cost: 0 })
     }
 
     /// Gives the request its PSNs, when it has none; false when it cannot be sent at all.
@@ -266,8 +261,10 @@ impl Requester {
         common.counters.sent_pkts += 1;
         let is_again = psn.is_before(self.queue.sent_end);
         common.counters.retransmitted_pkts += u64::from(is_again);
-        if fetches {
-            self.fetches.push_back(psn.plus(next.psns - 1));
+        let last = psn.plus(next.psns - 1);
+        // A probe asks again for what is outstanding already.
+        if fetches && !self.fetches.contains(&last) {
+            self.fetches.push_back(last);
         }
         self.retry.on_sent(now, psn, is_again);
     }
@@ -287,6 +284,7 @@ impl Requester {
         self.queue.rewind();
         self.fetches.clear();
         self.unasked = 0;
+        self.probed = None;
         self.retry.on_rewind(now);
     }
 
@@ -294,7 +292,7 @@ impl Requester {
     #[must_use]
     pub(super) fn wait_for_receiver(&mut self, now: Instant, timer_code: u8) -> bool {
         self.restart(now);
-        self.probe_due = false;
+        self.probe_due = None;
         self.retry.wait_for_receiver(now, timer_code)
     }
 
@@ -312,31 +310,10 @@ impl Requester {
                     }
                     self.rewind(common, around.now);
                 }
-                Timer::Probe => self.probe(common, around.now),
+                Timer::Probe => self.probe(around.now),
             }
         }
         Outcome::Alive
-    }
-
-    /// The first time, asks with the newest packet: what the peer lacks before it, it will NAK, and nothing is sent
-    /// in vain. A peer that NAKed this gap before stays silent, so the second time everything is sent again. A READ
-    /// or ATOMIC at the tail is not asked for again at once: its answer may be long, and merely late.
-    fn probe(&mut self, common: &mut Common, now: Instant) {
-        if !self.queue.is_busy() {
-            return;
-        }
-        if self.retry.probes == 0 && self.queue.cursor_psn() == self.queue.sent_end {
-            self.probe_due = self.newest().is_some();
-        } else {
-            self.rewound_for = None;
-            self.queue.rewind();
-            self.fetches.clear();
-            self.unasked = 0;
-            self.lost = true;
-            common.counters.tail_probes += 1;
-        }
-        self.retry.probes += 1;
-        self.retry.restart_probe(now);
     }
 
     /// Fails the request that cannot be sent, once all before it are done.
@@ -376,6 +353,6 @@ impl Requester {
         }
         self.fetches.clear();
         self.retry.timers.stop_all();
-        self.probe_due = false;
+        self.probe_due = None;
     }
 }

@@ -1,0 +1,74 @@
+//! The tail probe: when nothing was heard for about two round trips, one packet asks what became of the others.
+//!
+//! The ack timeout that programs set is long (67 ms is usual), and what was lost behind the last packet that arrives
+//! shows by nothing else. A probe costs one packet and no retry, so it may be wrong: the peer is often merely slow.
+
+use super::inflight::Cursor;
+use super::requester::{Next, Requester};
+use crate::qp::common::Common;
+use crate::time::Instant;
+use crate::wire::Psn;
+
+/// Which packet is to be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// The newest: a peer that lacks something before it says so with a NAK, one that has all acknowledges all.
+    Newest,
+    /// The oldest that is not acknowledged: a peer that has NAKed it, and stays silent until it comes, takes it.
+    Oldest,
+}
+
+impl Requester {
+    /// Nothing was heard for a while: chooses what to ask with. In turn the newest packet and the oldest; but a READ or
+    /// ATOMIC is only asked for again after three times the wait, since its answer may be long, and on its way.
+    pub(super) fn probe(&mut self, now: Instant) {
+        if !self.queue.is_busy() {
+            return;
+        }
+        let turn = self.retry.probes;
+        self.retry.probes += 1;
+        self.retry.restart_probe(now);
+        // Another gap in the answers is news again.
+        self.rewound_for = None;
+        self.lost |= turn > 0;
+        let awaits_fetch = self.queue.front().is_some_and(|wqe| wqe.request.operation.fetches());
+        self.probe_due = if turn.is_multiple_of(2) && self.newest().is_some() {
+            Some(Probe::Newest)
+        } else if awaits_fetch && turn < 2 {
+            None
+        } else {
+            Some(Probe::Oldest)
+        };
+    }
+
+    /// The packet that the probe sends again.
+    pub(super) fn probe_packet(&mut self, common: &Common, probe: Probe) -> Option<Next> {
+        match probe {
+            Probe::Newest => self.newest(),
+            Probe::Oldest => {
+                let cursor = self.queue.oldest();
+                let wqe = self.queue.get(cursor.index).filter(|wqe| wqe.begun.is_some())?;
+                if !wqe.request.operation.fetches() {
+                    self.probed = Some(self.queue.unacknowledged);
+                }
+                Some(self.at(common, cursor, wqe))
+            }
+        }
+    }
+
+    /// The newest packet that was sent, when it is one of a SEND or WRITE.
+    fn newest(&self) -> Option<Next> {
+        let (index, wqe) = self.queue.newest_begun()?;
+        let begun = wqe.begun?;
+        let packet = u32::try_from(self.queue.sent_end.minus(1).distance(begun.first)).ok()?;
+        let is_answered_by_ack = !wqe.request.operation.fetches() && packet < wqe.packets;
+        is_answered_by_ack.then_some(Next { cursor: Cursor { index, packet }, psns: 1, cost: 0 })
+    }
+
+    /// Whether what was just acknowledged is the oldest packet that a probe sent again, and nothing behind it: then
+    /// the rest did not arrive either.
+    pub(super) fn probe_found_loss(&mut self) -> bool {
+        let probed: Option<Psn> = self.probed.take();
+        probed.is_some_and(|psn| self.queue.unacknowledged == psn.plus(1)) && self.queue.is_busy()
+    }
+}

@@ -1,0 +1,309 @@
+//! The queue pairs and the memory of one end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use uroce::verbs::{
+    self, Access, Arm, Capacity, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Context, Counters,
+    MemoryRegion, Mtu, Peer, PortCounters, QpConfig, QueuePair, ReceiveRequest, Remote, Sge, Status, random_psn,
+};
+
+use super::control::Side;
+use super::plan::{Atomic, Operation, Plan};
+
+/// Bytes that the messages of one queue pair wander through, when they are smaller: more would measure the caches.
+const AREA: usize = 256 << 10;
+/// Buffers begin at multiples of a cache line.
+const ALIGN: usize = 64;
+/// Receive requests are posted again in lists of up to so many.
+const RECEIVE_LIST: u32 = 32;
+
+/// One end: connected queue pairs, their completion queue, and one region for all.
+pub(super) struct Session {
+    pub(super) plan: Plan,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) completions: Completions,
+    region: MemoryRegion,
+    context: Context,
+    /// Bytes of an area: of each queue pair one that is sent from, and one that is received into.
+    area: usize,
+    path_mtu: Mtu,
+}
+
+/// One queue pair.
+pub(super) struct Lane {
+    pub(super) qp: QueuePair,
+    own: Peer,
+    /// The start of the peer's areas of this queue pair.
+    remote: Remote,
+    /// Receive requests that were used up and are to be posted again.
+    owed: u32,
+}
+
+impl Session {
+    /// Makes everything, up to INIT, with receive requests posted.
+    pub(super) fn new(context: Context, gid_index: u8, plan: Plan) -> Result<Self> {
+        let channel = if plan.events { Some(context.create_completion_channel()?) } else { None };
+        let entries = plan.queue_pairs as usize * (plan.tx_depth as usize + plan.receives() as usize);
+        let cq = context.create_cq(entries.max(1), channel.as_ref()).with_context(|| {
+            format!("{entries} completions for {} queue pairs: choose less with -q, -t or -r", plan.queue_pairs)
+        })?;
+        let pd = context.alloc_pd();
+        let area = stride(plan.largest()).max(AREA);
+        let access = Access::LOCAL_WRITE | Access::REMOTE;
+        let region = pd.register(area * 2 * plan.queue_pairs as usize, access)?;
+        let address = context.address(gid_index)?;
+        let mut lanes = Vec::new();
+        for _ in 0..plan.queue_pairs {
+            let config = QpConfig { capacity: plan.capacity(), ..QpConfig::new(&cq, &cq) };
+            let qp = pd.create_qp(&config)?;
+            qp.to_init(&ConnectOptions::default())?;
+            let own = qp.local(random_psn()).at(address);
+            lanes.push(Lane { qp, own, remote: Remote::default(), owed: plan.receives() });
+        }
+        let path_mtu = context.device().mtu;
+        let completions = Completions::new(cq, channel);
+        let mut session = Self { plan, lanes, completions, region, context, area, path_mtu };
+        session.warm()?;
+        session.repost(1)?;
+        Ok(session)
+    }
+
+    /// What the other end must know.
+    pub(super) fn side(&self) -> Side {
+        Side::QueuePairs {
+            peers: self.lanes.iter().map(|lane| lane.own.to_string()).collect(),
+            address: self.region.address(),
+            rkey: self.region.rkey(),
+            path_mtu: self.path_mtu.bytes(),
+        }
+    }
+
+    /// Connects to the other end. Both come to the same path MTU: the largest that both devices have and the plan allows.
+    pub(super) fn connect(&mut self, gid_index: u8, other: &Side) -> Result<()> {
+        let Side::QueuePairs { peers, address, rkey, path_mtu } = other else {
+            bail!("the peer offers no queue pairs");
+        };
+        ensure!(peers.len() == self.lanes.len(), "the peer has {} queue pairs, not {}", peers.len(), self.lanes.len());
+        let bytes = self.path_mtu.bytes().min(*path_mtu).min(self.plan.path_mtu.unwrap_or(u32::MAX));
+        self.path_mtu =
+            Mtu::from_bytes(bytes).with_context(|| format!("a path MTU of {bytes} bytes does not exist"))?;
+        let options = ConnectOptions {
+            path_mtu: Some(self.path_mtu),
+            source_gid_index: Some(gid_index),
+            max_rd_atomic: self.plan.outstanding,
+            max_dest_rd_atomic: self.plan.outstanding,
+            ..ConnectOptions::default()
+        };
+        for (index, (lane, peer)) in self.lanes.iter_mut().zip(peers).enumerate() {
+            let peer: Peer = peer.parse()?;
+            lane.qp.connect(lane.own.psn, &peer, &options).with_context(|| format!("cannot connect to {peer}"))?;
+            let offset = (index * 2 * self.area) as u64;
+            lane.remote = Remote { address: address.wrapping_add(offset), rkey: *rkey };
+        }
+        Ok(())
+    }
+
+    /// The buffer for message `turn` of `size` bytes on a queue pair, to send from, or for the answer of a READ.
+    pub(super) fn local(&self, lane: usize, turn: u64, size: u32) -> Sge {
+        self.region.sge(lane * 2 * self.area + self.place(turn, size), size)
+    }
+
+    /// Where in the peer's memory message `turn` goes to or comes from.
+    pub(super) fn remote(&self, lane: usize, turn: u64, size: u32) -> Remote {
+        let base = self.lanes.get(lane).map_or(Remote::default(), |lane| lane.remote);
+        let offset = (self.area + self.place(turn, size)) as u64;
+        Remote { address: base.address.wrapping_add(offset), ..base }
+    }
+
+    /// Puts `mark` at the end of the first message of `size` bytes.
+    pub(super) fn set_mark(&self, size: u32, mark: u8) -> Result<()> {
+        Ok(self.region.write(size as usize - 1, &[mark])?)
+    }
+
+    /// What the peer's WRITE of `size` bytes put at its end.
+    pub(super) fn mark(&self, size: u32) -> Result<u8> {
+        let mut mark = [0];
+        self.region.read(self.area + size as usize - 1, &mut mark)?;
+        Ok(mark[0])
+    }
+
+    /// Notes that a receive request of a queue pair was used up.
+    pub(super) fn owe(&mut self, lane: usize) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.owed += 1;
+        }
+    }
+
+    /// Posts receive requests again on each queue pair that has used up `least`.
+    pub(super) fn repost(&mut self, least: u32) -> Result<()> {
+        for index in 0..self.lanes.len() {
+            let largest = self.plan.largest();
+            let start = (index * 2 + 1) * self.area;
+            let places = (self.area / stride(largest)) as u32;
+            let Some(lane) = self.lanes.get_mut(index).filter(|lane| lane.owed >= least) else { continue };
+            let (region, id) = (&self.region, index as u64);
+            let request = |n: u32| {
+                let offset = start + (n % places) as usize * stride(largest);
+                ReceiveRequest::new(id, &[region.sge(offset, largest)])
+            };
+            lane.qp.post_receive((0..lane.owed).map(request))?;
+            lane.owed = 0;
+        }
+        Ok(())
+    }
+
+    /// How many receive requests to gather before they are posted again.
+    pub(super) fn receive_list(&self) -> u32 {
+        (self.plan.rx_depth / 4).clamp(1, RECEIVE_LIST)
+    }
+
+    /// The path MTU; after connecting, that of the connection.
+    pub(super) fn path_mtu(&self) -> Mtu {
+        self.path_mtu
+    }
+
+    /// The name of the device.
+    pub(super) fn device(&self) -> &str {
+        &self.context.device().name
+    }
+
+    /// What all queue pairs counted, and the port.
+    pub(super) fn counters(&self) -> (Counters, PortCounters) {
+        (self.context.counters(), self.context.port_counters())
+    }
+
+    /// The first queue pair's place.
+    pub(super) fn own(&self) -> Option<Peer> {
+        self.lanes.first().map(|lane| lane.own)
+    }
+
+    fn place(&self, turn: u64, size: u32) -> usize {
+        let stride = stride(size);
+        (turn % (self.area / stride) as u64) as usize * stride
+    }
+
+    /// Touches every page that is sent from; those that are received into stay zero, as marks need it.
+    fn warm(&self) -> Result<()> {
+        const PIECE: [u8; 4096] = [0x5a; 4096];
+        for lane in 0..self.lanes.len() {
+            for offset in (0..self.area).step_by(PIECE.len()) {
+                let length = PIECE.len().min(self.area - offset);
+                self.region.write(lane * 2 * self.area + offset, &PIECE[..length])?;
+                self.region.write((lane * 2 + 1) * self.area + offset, &[0; PIECE.len()][..length])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Receive requests to keep posted on each queue pair.
+    fn receives(&self) -> u32 {
+        if self.operation == Operation::Send { self.rx_depth } else { 0 }
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            max_send_wr: self.tx_depth,
+            max_receive_wr: self.receives().max(1),
+            max_send_sge: 1,
+            max_receive_sge: 1,
+            max_inline: self.inline,
+        }
+    }
+
+    /// The work of one message to `remote`.
+    pub(super) fn work(&self, remote: Remote) -> verbs::Operation {
+        match (self.operation, self.atomic) {
+            (Operation::Write, _) => verbs::Operation::Write(remote),
+            (Operation::Read, _) => verbs::Operation::Read(remote),
+            (Operation::Atomic, Atomic::FetchAndAdd) => verbs::Operation::FetchAndAdd { remote, add: 1 },
+            (Operation::Atomic, Atomic::CompareAndSwap) => {
+                verbs::Operation::CompareAndSwap { remote, compare: u64::MAX, swap: 0 }
+            }
+            _ => verbs::Operation::Send,
+        }
+    }
+}
+
+/// Bytes from one buffer to the next.
+fn stride(size: u32) -> usize {
+    (size as usize).next_multiple_of(ALIGN).max(ALIGN)
+}
+
+/// The completion queue and how to wait for it.
+pub(super) struct Completions {
+    cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    taken: [Completion; Completions::BURST],
+    /// Polls in a row that found nothing.
+    idle: u32,
+    /// Since about when.
+    since: Instant,
+}
+
+impl Completions {
+    const BURST: usize = 64;
+    /// A program that polls gives way so often, in case there are more programs than processors.
+    const POLLS_PER_YIELD: u32 = 64;
+    /// A program that polls looks at the clock so often.
+    const POLLS_PER_LOOK: u32 = 1024;
+    /// How long a sleeping program sleeps before it looks at the conversation.
+    const NAP: Duration = Duration::from_millis(5);
+    /// How long nothing may complete.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn new(cq: CompletionQueue, channel: Option<CompletionChannel>) -> Self {
+        cq.arm(Arm::Any);
+        Self { cq, channel, taken: [Completion::default(); Self::BURST], idle: 0, since: Instant::now() }
+    }
+
+    /// Polls, and sleeps a little when nothing is there and the plan says so; returns how many [`get`](Self::get) has.
+    ///
+    /// # Errors
+    /// A request failed.
+    pub(super) fn poll(&mut self) -> Result<usize> {
+        let count = self.cq.poll(&mut self.taken);
+        if count == 0 {
+            self.wait()?;
+            return Ok(0);
+        }
+        self.idle = 0;
+        for completion in self.taken.iter().take(count).filter(|completion| completion.status != Status::Success) {
+            bail!("queue pair {:#08x}: {}", completion.qpn.value(), completion.status.as_str());
+        }
+        Ok(count)
+    }
+
+    /// A completion that the last poll took.
+    pub(super) fn get(&self, index: usize) -> Completion {
+        self.taken.get(index).copied().unwrap_or_default()
+    }
+
+    /// Whether nothing has completed for so long that nothing will; looks at the clock once in a while.
+    pub(super) fn check_patience(&mut self) -> Result<()> {
+        let step = if self.channel.is_some() { 1 } else { Self::POLLS_PER_LOOK };
+        if self.idle == step {
+            self.since = Instant::now();
+        } else if self.idle > step && self.idle.is_multiple_of(step) {
+            let seconds = Self::PATIENCE.as_secs();
+            ensure!(self.since.elapsed() < Self::PATIENCE, "nothing completed for {seconds} s: is the peer alive?");
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.idle = self.idle.wrapping_add(1).max(1);
+        match &self.channel {
+            Some(channel) => {
+                if channel.wait(Some(Self::NAP))?.is_some() {
+                    self.cq.arm(Arm::Any);
+                }
+            }
+            None if self.idle.is_multiple_of(Self::POLLS_PER_YIELD) => std::thread::yield_now(),
+            None => std::hint::spin_loop(),
+        }
+        Ok(())
+    }
+}
