@@ -284,7 +284,7 @@ fn answers_are_dropped_where_none_is_awaited() {
     assert_eq!(victim.pair.b.counters().no_queue_pair, 1);
 }
 
-/// A READ that a probe asked for again is still one READ: once, it took two places of the depth.
+/// A READ that a probe asked for again is still one READ.
 #[test]
 fn a_probed_read_takes_one_place_of_the_depth() {
     let mut victim = requester(Options { rd_atomic: 2, timeout: 20, ..Options::default() });
