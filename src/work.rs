@@ -1,5 +1,7 @@
 //! Work requests and completions: plain data, as `ibv_post_send(3)` and `ibv_poll_cq(3)` know them.
 
+use core::net::IpAddr;
+
 use smallvec::SmallVec;
 
 use crate::wire::Qpn;
@@ -25,6 +27,31 @@ pub struct Remote {
     pub address: u64,
     /// The key that the peer gave out for it.
     pub rkey: u32,
+}
+
+/// Where packets go and how they get there (`ibv_ah_attr`): of a connected queue pair all, on UD each request's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressVector {
+    /// The peer's address, of the family of the local one; on UD it may be a multicast group.
+    pub destination: IpAddr,
+    /// Which of the device's GIDs packets come from.
+    pub source_gid_index: u8,
+    /// IPv4 time to live, IPv6 hop limit; zero means 64.
+    pub hop_limit: u8,
+    /// IPv4 type of service, IPv6 traffic class.
+    pub traffic_class: u8,
+}
+
+/// Who a datagram is for: given with each request on UD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Where, and how to get there.
+    pub address: AddressVector,
+    /// The queue pair there; [`Qpn::MULTICAST`] when the address is a group.
+    pub qpn: Qpn,
+    /// The Q_Key that lets the datagram in. With the highest bit set, the sending queue pair's own is taken instead
+    /// (IBTA 10.2.5): such keys are for privileged programs to hand out.
+    pub qkey: u32,
 }
 
 /// What a send request does.

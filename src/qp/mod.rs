@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 mod common;
 mod gather;
+mod incoming;
 mod pair;
 mod rc;
+mod request;
 mod segment;
 mod service;
 mod state;
@@ -17,7 +19,9 @@ mod timer;
 
 pub(crate) use common::Surroundings;
 pub(crate) use pair::QueuePair;
-pub use state::{AddressVector, Attributes, Mask, Mtu, QpType, State};
+pub use state::{Attributes, Mask, Mtu, QpType, State};
+
+pub use crate::work::AddressVector;
 
 use crate::error::{Error, Result};
 use crate::memory::PdNumber;

@@ -1,10 +1,9 @@
 //! The states of a queue pair, the attributes that each change of state takes, and the table of both.
 
-use core::net::IpAddr;
-
 use crate::error::{Error, Result};
 use crate::memory::Access;
 use crate::wire::{Psn, Qpn};
+use crate::work::AddressVector;
 
 /// The service a queue pair gives (`ibv_qp_type`, with the same values).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,19 +88,6 @@ impl Mtu {
         let fits = |mtu: &&Self| mtu.bytes() <= link.saturating_sub(80);
         *Self::ALL.iter().rev().find(fits).unwrap_or(&Self::Mtu256)
     }
-}
-
-/// Where a connected queue pair's peer is, and how packets get there (`ibv_ah_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressVector {
-    /// The peer's address, of the family of the local one.
-    pub destination: IpAddr,
-    /// Which of the device's GIDs packets come from.
-    pub source_gid_index: u8,
-    /// IPv4 time to live, IPv6 hop limit; zero means 64.
-    pub hop_limit: u8,
-    /// IPv4 type of service, IPv6 traffic class.
-    pub traffic_class: u8,
 }
 
 bitflags::bitflags! {

@@ -1,14 +1,14 @@
 //! The receiving half: requests of the peer, executed once and in order.
 
-use super::execute::{Message, Refusal};
 use super::replay::{Executed, ExecutedKind, Replay};
 use super::reply::{ACK, ReadReply, Replies, Reply, Sent};
 use crate::event::{AsyncEvent, Event};
+use crate::qp::Attributes;
 use crate::qp::common::{Common, Outcome, Surroundings};
+use crate::qp::incoming::{Incoming, Refusal};
 use crate::qp::segment;
-use crate::qp::{Attributes, State};
 use crate::wire::{Kind, NakCode, Packet, Psn, Syndrome};
-use crate::work::{Completion, CompletionKind, ReceiveRequest, Status};
+use crate::work::Status;
 
 /// What the peer asks for: the message that is coming in, and the answers owed.
 ///
@@ -19,17 +19,13 @@ pub(crate) struct Responder {
     pub(super) expected: Psn,
     /// Messages completed, modulo 2^24.
     pub(super) msn: u32,
-    pub(super) message: Message,
-    /// The receive request that the message is filling.
-    pub(super) current: Option<ReceiveRequest>,
+    pub(super) incoming: Incoming,
     pub(super) replies: Replies,
     pub(super) replay: Replay,
     /// A NAK for the expected PSN was sent, and this is the newest PSN seen since. What follows on it was on its way
     /// already and draws no other NAK. A PSN that is not newer was sent again: the requester went back, and the
     /// expected packet was lost again.
     nak_sent: Option<Psn>,
-    /// A packet of this connection came in.
-    established: bool,
 }
 
 impl Responder {
@@ -37,12 +33,10 @@ impl Responder {
         Self {
             expected: attributes.receive_psn.unwrap_or_default(),
             msn: 0,
-            message: Message::None,
-            current: None,
+            incoming: Incoming::default(),
             replies: Replies::default(),
             replay: Replay::new(depth(attributes)),
             nak_sent: None,
-            established: false,
         }
     }
 
@@ -132,11 +126,8 @@ impl Responder {
     ) -> Outcome {
         common.counters.send_fatal_nak += 1;
         self.acknowledge(common, self.expected, Syndrome::Nak(code));
-        if let Some(status) = status
-            && let Some(request) = self.current.take()
-        {
-            let failed = Completion { id: request.id, status, kind: CompletionKind::Receive, ..Completion::default() };
-            common.complete_receive(failed, around.events);
+        if let Some(status) = status {
+            self.incoming.fail(common, around, status);
         }
         let event = if code == NakCode::RemoteAccess {
             AsyncEvent::QpAccessError(common.qpn)
@@ -200,10 +191,7 @@ impl Responder {
     /// Reports the receive request that a message was filling as flushed. Answers that are owed stay, so that the NAK
     /// that caused this reaches the peer.
     pub(crate) fn flush(&mut self, common: &Common, around: &mut Surroundings<'_>) {
-        self.message = Message::None;
-        if let Some(request) = self.current.take() {
-            common.flush_receive(&request, around.events);
-        }
+        self.incoming.flush(common, around);
     }
 
     /// Owes nothing any more.
@@ -213,10 +201,7 @@ impl Responder {
 
     /// Reports the first packet of a connection that waits in RTR.
     pub(crate) fn note_arrival(&mut self, common: &Common, around: &mut Surroundings<'_>) {
-        let is_first = !std::mem::replace(&mut self.established, true);
-        if is_first && common.state == State::ReadyToReceive {
-            around.events.push_back(Event::Async(AsyncEvent::CommunicationEstablished(common.qpn)));
-        }
+        self.incoming.note_arrival(common, around);
     }
 }
 
