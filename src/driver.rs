@@ -12,6 +12,7 @@ mod tests;
 mod thread;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -98,9 +99,27 @@ impl Driver {
         let mut engine = self.shared.lock();
         let now = engine.now();
         let result = command(&mut engine.endpoint, now);
+        // Only leaving: joining has a way of its own, which can fail.
+        let _ = engine.update_memberships();
         engine.transmit(now);
         self.shared.settle(engine);
         result
+    }
+
+    /// Has the UD queue pair `qpn` receive what is sent to a multicast group, and the port join it when nobody else here has.
+    ///
+    /// # Errors
+    /// Those of [`Endpoint::attach_multicast`]; [`Error::System`] when the port cannot join: nothing is attached then.
+    pub fn attach_multicast(&self, qpn: Qpn, group: IpAddr) -> Result<()> {
+        let mut engine = self.shared.lock();
+        engine.check()?;
+        engine.endpoint.attach_multicast(qpn, group)?;
+        engine.update_memberships().map_err(|error| {
+            // It was attached just now.
+            let _ = engine.endpoint.detach_multicast(qpn, group);
+            let _ = engine.update_memberships();
+            Error::system("joining the multicast group", error)
+        })
     }
 
     /// Looks at the endpoint.

@@ -54,6 +54,11 @@ pub struct Destination {
     pub qkey: u32,
 }
 
+impl Destination {
+    /// The bit of a Q_Key with which the sending queue pair's own is taken.
+    pub const OWN_QKEY: u32 = 1 << 31;
+}
+
 /// What a send request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -148,20 +153,30 @@ pub struct SendRequest {
     pub payload: Payload,
     /// How.
     pub flags: SendFlags,
+    /// For whom; on UD only, and there always.
+    pub destination: Option<Destination>,
 }
 
 impl SendRequest {
     /// A signalled request over registered memory.
     #[must_use]
     pub fn new(id: u64, operation: Operation, sges: &[Sge]) -> Self {
-        Self { id, operation, payload: Payload::Memory(SgeList::from_slice(sges)), flags: SendFlags::SIGNALED }
+        let payload = Payload::Memory(SgeList::from_slice(sges));
+        Self { id, operation, payload, flags: SendFlags::SIGNALED, destination: None }
     }
 
     /// A signalled request whose payload is copied now.
     #[must_use]
     pub fn inline(id: u64, operation: Operation, bytes: &[u8]) -> Self {
         let flags = SendFlags::SIGNALED | SendFlags::INLINE;
-        Self { id, operation, payload: Payload::Inline(SmallVec::from_slice(bytes)), flags }
+        Self { id, operation, payload: Payload::Inline(SmallVec::from_slice(bytes)), flags, destination: None }
+    }
+
+    /// The same request as a datagram for `destination`.
+    #[must_use]
+    pub fn to(mut self, destination: Destination) -> Self {
+        self.destination = Some(destination);
+        self
     }
 
     /// The same request with these flags ([`SendFlags::INLINE`] follows the payload, whatever is given).
@@ -303,12 +318,15 @@ pub struct Completion {
     pub byte_length: u32,
     /// The local queue pair.
     pub qpn: Qpn,
-    /// The peer's queue pair (meaningful on UD).
+    /// The peer's queue pair.
     pub source_qpn: Qpn,
     /// Immediate data or an invalidated key.
     pub tag: Tag,
     /// Whether the peer asked for a solicited event.
     pub solicited: bool,
+    /// Whether the first 40 bytes that were received are the header that the datagram came with (`IBV_WC_GRH`): on UD
+    /// always. [`Grh::parse`](crate::wire::Grh::parse) reads them.
+    pub has_grh: bool,
     /// More about an error: the AETH syndrome of the NAK that caused it, or 0.
     pub vendor_error: u32,
 }

@@ -57,6 +57,12 @@ impl Port for TestPort {
         Ok(())
     }
 
+    fn join(&mut self, _group: IpAddr) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn leave(&mut self, _group: IpAddr) {}
+
     fn backlog(&self) -> bool {
         false
     }

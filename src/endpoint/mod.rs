@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod demux;
+mod groups;
 mod path;
 mod schedule;
 
@@ -19,12 +20,14 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::Table;
-use crate::qp::{Attributes, Mtu, QpInfo, QpInit, QueuePair, Surroundings};
+use crate::qp::{Attributes, Mtu, QpInfo, QpInit, QpType, QueuePair, Surroundings};
 use crate::time::Instant;
 use crate::wire::{Arrival, Flow, Packet, Qpn};
 use crate::work::{ReceiveRequest, SendRequest};
 
 use demux::QueuePairs;
+use groups::Groups;
+pub use groups::Membership;
 use path::Paths;
 use schedule::{Deadlines, Ready};
 
@@ -65,6 +68,7 @@ pub struct Endpoint {
     mtu: Mtu,
     memory: Table,
     pairs: QueuePairs,
+    groups: Groups,
     paths: Paths,
     ready: Ready,
     deadlines: Deadlines,
@@ -85,6 +89,7 @@ impl Endpoint {
             mtu: config.mtu,
             memory: Table::new(ChaCha12Rng::from_seed(config.seed)),
             pairs: QueuePairs::new(config.slot),
+            groups: Groups::default(),
             paths: Paths::new(config.window),
             ready: Ready::default(),
             deadlines: Deadlines::default(),
@@ -160,7 +165,41 @@ impl Endpoint {
         self.counters.add(&pair.counters());
         self.ready.remove(index);
         self.paths.leave(index, &mut self.ready);
+        self.groups.forget(index);
         Ok(())
+    }
+
+    /// Has a UD queue pair receive what is sent to a multicast group (`ibv_attach_mcast(3)`); once more changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Missing`]; [`Error::Invalid`] when the queue pair is not UD or the address not a group;
+    /// [`Error::Full`] when there are too many groups, or too many queue pairs in this one.
+    pub fn attach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> Result<()> {
+        let index = self.pairs.find(qpn).ok_or_else(|| missing(qpn))?;
+        if !group.is_multicast() {
+            return Err(Error::invalid("gid", format!("{group} is not a multicast group")));
+        }
+        if self.pair(qpn)?.qp_type() != QpType::Ud {
+            return Err(Error::invalid("qp", "only a UD queue pair can be attached to a multicast group"));
+        }
+        self.groups.attach(index, group)
+    }
+
+    /// Ends that (`ibv_detach_mcast(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Missing`]; [`Error::Invalid`] when the queue pair is not attached to the group.
+    pub fn detach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> Result<()> {
+        let index = self.pairs.find(qpn).ok_or_else(|| missing(qpn))?;
+        if self.groups.detach(index, group) {
+            return Ok(());
+        }
+        Err(Error::invalid("gid", format!("queue pair {qpn} is not attached to {group}")))
+    }
+
+    /// The next change of the groups that the port must know.
+    pub fn poll_membership(&mut self) -> Option<Membership> {
+        self.groups.poll()
     }
 
     /// Changes state and attributes of a queue pair, all or nothing.
@@ -172,15 +211,7 @@ impl Endpoint {
             let most = self.mtu.bytes();
             return Err(Error::invalid("path_mtu", format!("the link carries at most {most} bytes of payload")));
         }
-        let source = match attributes.address {
-            Some(address) => {
-                let index = usize::from(address.source_gid_index);
-                let gid = self.gids.get(index).copied();
-                Some(gid.ok_or_else(|| Error::invalid("sgid_index", format!("there is no GID {index}")))?)
-            }
-            None => None,
-        };
-        self.input(now, qpn, |pair, around| pair.modify(around, attributes, source))
+        self.input(now, qpn, |pair, around| pair.modify(around, attributes))
     }
 
     /// Adds a request to the send queue.
@@ -220,7 +251,8 @@ impl Endpoint {
         handle: impl FnOnce(&mut QueuePair, &mut Surroundings<'_>) -> T,
     ) -> Option<T> {
         let pair = self.pairs.get_mut(index)?;
-        let mut around = Surroundings { now, memory: &mut self.memory, events: &mut self.events };
+        let mut around =
+            Surroundings { now, memory: &mut self.memory, events: &mut self.events, gids: &self.gids, mtu: self.mtu };
         let result = handle(pair, &mut around);
         self.paths.update(now, index, pair, &mut self.ready);
         if let Some(at) = pair.next_timeout() {
@@ -243,13 +275,34 @@ impl Endpoint {
             self.counters.malformed += 1;
             return;
         };
-        let Some(index) = self.pairs.find(packet.bth.destination) else {
+        if packet.bth.destination == Qpn::MULTICAST {
+            return self.on_multicast(now, arrival, &packet);
+        }
+        match self.pairs.find(packet.bth.destination) {
+            Some(index) => self.hand(now, index, arrival, &packet),
+            None => self.counters.no_queue_pair += 1,
+        }
+    }
+
+    /// Hands a packet to every queue pair that is attached to the group it was sent to.
+    fn on_multicast(&mut self, now: Instant, arrival: &Arrival<'_>, packet: &Packet<'_>) {
+        let group = arrival.destination;
+        if self.groups.member(group, 0).is_none() {
             self.counters.no_queue_pair += 1;
-            return;
-        };
+        }
+        let mut nth = 0;
+        while let Some(index) = self.groups.member(group, nth) {
+            self.hand(now, index, arrival, packet);
+            nth += 1;
+        }
+    }
+
+    /// Hands a packet to the queue pair at `index`.
+    #[inline]
+    fn hand(&mut self, now: Instant, index: usize, arrival: &Arrival<'_>, packet: &Packet<'_>) {
         let mut dropped = Counters::default();
         self.touch(now, index, |pair, around| {
-            pair.on_packet(around, arrival, &packet, &mut dropped);
+            pair.on_packet(around, arrival, packet, &mut dropped);
         });
         self.counters.add(&dropped);
     }
@@ -288,9 +341,10 @@ impl Endpoint {
     fn transmit(&mut self, now: Instant, index: usize, room: &mut [u8]) -> Option<Transmit> {
         let window = self.paths.room(index);
         let pair = self.pairs.get_mut(index)?;
-        let mut around = Surroundings { now, memory: &mut self.memory, events: &mut self.events };
+        let mut around =
+            Surroundings { now, memory: &mut self.memory, events: &mut self.events, gids: &self.gids, mtu: self.mtu };
         let length = pair.poll_transmit(&mut around, window, room);
-        let flow = pair.flow();
+        let flow = pair.way();
         self.paths.update(now, index, pair, &mut self.ready);
         if let Some(at) = pair.next_timeout() {
             self.deadlines.note(index, at);

@@ -153,6 +153,14 @@ impl<P: Port> Port for Fault<P> {
         self.port.backlog_descriptors()
     }
 
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.port.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.port.leave(group);
+    }
+
     fn counters(&self) -> PortCounters {
         self.port.counters()
     }

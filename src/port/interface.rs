@@ -78,6 +78,11 @@ pub(super) fn scope_of(address: IpAddr) -> io::Result<u32> {
     if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
         return Ok(0);
     }
+    index_of(address)
+}
+
+/// The index of the interface that has `address`, 0 when none has.
+pub(super) fn index_of(address: IpAddr) -> io::Result<u32> {
     let owner = interfaces()?.into_iter().find(|interface| interface.has(address));
     Ok(owner.map_or(0, |interface| interface.index))
 }

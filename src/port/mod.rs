@@ -4,6 +4,7 @@ mod arrived;
 pub mod fault;
 pub mod interface;
 mod ip;
+mod membership;
 mod message;
 mod netlink;
 pub mod packet;
@@ -78,6 +79,16 @@ pub trait Port: Send {
     /// The descriptors to wait on with `poll(2)` while there is a [`backlog`](Port::backlog): writable when the kernel has room
     /// again. Empty when there is none, or where the port can only be asked to flush again later.
     fn backlog_descriptors(&self) -> Vec<RawFd>;
+
+    /// Has what is sent to a multicast group delivered here, too, from now on: tells the network (IGMP, MLD). What this host
+    /// itself sends to the group comes as well, where the network is one that can do so.
+    ///
+    /// # Errors
+    /// There is no local address of the group's family, the kernel refused, or the port has no groups.
+    fn join(&mut self, group: IpAddr) -> io::Result<()>;
+
+    /// Ends that.
+    fn leave(&mut self, group: IpAddr);
 
     /// What the port counted.
     fn counters(&self) -> PortCounters;

@@ -306,6 +306,15 @@ impl Port for SimPort {
         Vec::new()
     }
 
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.network.wires().join(group, self.addresses[0]);
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.network.wires().leave(group, self.addresses[0]);
+    }
+
     fn counters(&self) -> PortCounters {
         self.counters
     }

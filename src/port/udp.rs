@@ -6,6 +6,7 @@
 //! The ICRC covers fields of an IP header that the kernel writes, so this port builds on how it does: an unconnected socket
 //! that may not fragment has DF set and an IPv4 ID of 0, and the datagrams cut from a run count it up from there.
 
+mod group;
 mod local;
 mod receive;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
+use group::Groups;
 use local::Local;
 pub(super) use local::explain;
 use transmit::SocketIndex;
@@ -30,6 +32,7 @@ use crate::wire::{Arrival, Flow};
 pub struct UdpPort {
     addresses: Vec<IpAddr>,
     locals: Vec<Local>,
+    groups: Groups,
     queue: Queue<SocketIndex>,
     batch: ReceiveBatch,
     counters: PortCounters,
@@ -50,6 +53,7 @@ impl UdpPort {
                 .iter()
                 .map(|&address| Local::bind(address, super::interface::scope_of(address)?))
                 .collect::<io::Result<_>>()?,
+            groups: Groups::new()?,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
             counters: PortCounters::default(),
@@ -63,7 +67,7 @@ impl UdpPort {
     /// # Errors
     /// Those of `getsockopt(2)`.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        let sizes = self.locals.iter().map(|local| local.receiver.recv_buffer_size());
+        let sizes = self.locals.iter().map(|local| local.receiver.socket.recv_buffer_size());
         sizes.reduce(|a, b| Ok(a?.min(b?))).unwrap_or(Ok(0))
     }
 }
@@ -98,16 +102,17 @@ impl Port for UdpPort {
             let Some(local) = self.locals.get_mut(turn) else {
                 break;
             };
-            let datagrams = receive::receive(local, &mut self.batch, &mut self.counters, sink)?;
+            let datagrams = local.receiver.receive(&mut self.batch, &mut self.counters, sink)?;
             if datagrams > 0 {
                 return Ok(datagrams);
             }
         }
-        Ok(0)
+        self.groups.receive(&mut self.batch, &mut self.counters, sink)
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.locals.iter().map(|local| local.receiver.as_raw_fd()).collect()
+        let receivers = self.locals.iter().map(|local| local.receiver.socket.as_raw_fd());
+        receivers.chain([self.groups.descriptor()]).collect()
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
@@ -117,6 +122,14 @@ impl Port for UdpPort {
         sockets.sort_unstable();
         sockets.dedup();
         sockets
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.groups.join(group, &self.addresses)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.groups.leave(group);
     }
 
     fn counters(&self) -> PortCounters {

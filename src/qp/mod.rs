@@ -9,13 +9,18 @@ use std::sync::Arc;
 mod common;
 mod gather;
 mod incoming;
+mod pace;
 mod pair;
 mod rc;
 mod request;
+mod route;
 mod segment;
+mod sender;
 mod service;
 mod state;
 mod timer;
+mod uc;
+mod ud;
 
 pub(crate) use common::Surroundings;
 pub(crate) use pair::QueuePair;

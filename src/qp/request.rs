@@ -5,8 +5,8 @@ use super::gather;
 use super::segment;
 use crate::error::{Error, Result};
 use crate::memory::Table;
-use crate::wire::{AtomicEth, Extensions, Kind, Psn, Reth, emit_headers, pad_of};
-use crate::work::{Operation, Payload, SendFlags, SendRequest, Status};
+use crate::wire::{AtomicEth, Deth, Extensions, Kind, Psn, Reth, Transport, emit_headers, pad_of};
+use crate::work::{Destination, Operation, Payload, SendFlags, SendRequest, Status};
 
 /// The largest message (rxe's `max_msg_sz` up to 6.1).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
@@ -14,6 +14,9 @@ pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 /// Which packet of a request is written, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
+    pub(crate) transport: Transport,
+    /// Payload bytes of a full packet.
+    pub(crate) mtu: u32,
     /// Bytes of the message.
     pub(crate) length: u32,
     /// Packets of it.
@@ -60,6 +63,17 @@ pub(crate) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
     u32::try_from(length).map_err(|_| Error::invalid("sg_list", "too long"))
 }
 
+/// Whether a request suits a connection.
+///
+/// # Errors
+/// [`Error::Invalid`] when it names a destination: that of a connection is fixed.
+pub(crate) fn check_connected(request: &SendRequest) -> Result<()> {
+    match request.destination {
+        Some(_) => Err(Error::invalid("ah", "only a request on UD has a destination of its own")),
+        None => Ok(()),
+    }
+}
+
 /// Writes one packet of `request` to `room`; its length without the ICRC.
 ///
 /// # Errors
@@ -73,13 +87,13 @@ pub(crate) fn emit(
 ) -> std::result::Result<usize, Status> {
     const UNFIT: Status = Status::LocalQpOperationError;
     let operation = &request.operation;
-    let mtu = u64::from(common.mtu());
+    let mtu = u64::from(cut.mtu);
     let offset = u64::from(cut.packet) * mtu;
     let rest = u64::from(cut.length).saturating_sub(offset);
     let carried = if operation.fetches() { 0 } else { rest.min(mtu) as usize };
 
     let position = segment::position(cut.packet, cut.packets);
-    let mut bth = common.header(segment::request_opcode(operation, position), cut.psn);
+    let mut bth = common.header(segment::request_opcode(operation, position).of(cut.transport), cut.psn);
     bth.pad = pad_of(carried);
     bth.ack_request = cut.asks;
     let info = bth.opcode.info().ok_or(UNFIT)?;
@@ -87,7 +101,13 @@ pub(crate) fn emit(
         && position.is_last()
         && (info.kind == Kind::Send || matches!(operation, Operation::WriteImmediate(..)));
 
-    let extensions = extensions(operation, cut.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    let mut extensions = extensions(operation, cut.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    if let Some(destination) = &request.destination {
+        bth.destination = destination.qpn;
+        let own = common.attributes.qkey.unwrap_or_default();
+        let qkey = if destination.qkey & Destination::OWN_QKEY == 0 { destination.qkey } else { own };
+        extensions.deth = Some(Deth { qkey, source: common.qpn });
+    }
     let header = emit_headers(&bth, &extensions, room).ok_or(UNFIT)?;
     let end = header + carried;
     let payload = room.get_mut(header..end).ok_or(UNFIT)?;

@@ -11,6 +11,10 @@ use crate::work::AddressVector;
 pub enum QpType {
     /// Reliable connected.
     Rc = 2,
+    /// Unreliable connected.
+    Uc = 3,
+    /// Unreliable datagram.
+    Ud = 4,
 }
 
 /// The state of a queue pair (`ibv_qp_state`, with the same values; IBTA 10.3.1).
@@ -102,6 +106,8 @@ bitflags::bitflags! {
         const PKEY_INDEX = 1 << 4;
         /// [`Attributes::port`].
         const PORT = 1 << 5;
+        /// [`Attributes::qkey`].
+        const QKEY = 1 << 6;
         /// [`Attributes::address`].
         const AV = 1 << 7;
         /// [`Attributes::path_mtu`].
@@ -138,6 +144,8 @@ pub struct Attributes {
     pub pkey_index: Option<u16>,
     /// The device's port; 1 is the only one.
     pub port: Option<u8>,
+    /// The Q_Key that datagrams must carry to be let in (UD).
+    pub qkey: Option<u32>,
     /// The peer's address.
     pub address: Option<AddressVector>,
     /// Payload bytes of a full packet; both ends must agree.
@@ -174,6 +182,7 @@ impl Attributes {
             (self.access.is_some(), Mask::ACCESS_FLAGS),
             (self.pkey_index.is_some(), Mask::PKEY_INDEX),
             (self.port.is_some(), Mask::PORT),
+            (self.qkey.is_some(), Mask::QKEY),
             (self.address.is_some(), Mask::AV),
             (self.path_mtu.is_some(), Mask::PATH_MTU),
             (self.destination.is_some(), Mask::DEST_QPN),
@@ -263,9 +272,12 @@ const EVERY: &[State] = &[
 /// IBTA 11.2.5.3, tables 91 and 92; the kernel's `qp_state_table` in `drivers/infiniband/core/verbs.c`.
 #[rustfmt::skip]
 const RULES: &[Rule] = {
-    use State::{Init, ReadyToReceive, ReadyToSend, SendQueueDrained, Reset};
+    use State::{Init, ReadyToReceive, ReadyToSend, SendQueueDrained, SendQueueError, Reset};
     const RC: Option<QpType> = Some(QpType::Rc);
+    const UC: Option<QpType> = Some(QpType::Uc);
+    const UD: Option<QpType> = Some(QpType::Ud);
     const INIT: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::ACCESS_FLAGS);
+    const UD_INIT: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::QKEY);
     const LIVE: Mask = Mask::ACCESS_FLAGS.union(Mask::MIN_RNR_TIMER);
     &[
         Rule { qp_type: None, from: EVERY, to: Reset, required: Mask::empty(), optional: Mask::empty() },
@@ -286,6 +298,27 @@ const RULES: &[Rule] = {
         Rule { qp_type: RC, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
             optional: LIVE.union(Mask::PORT).union(Mask::AV).union(Mask::TIMEOUT).union(Mask::RETRY_CNT).union(Mask::RNR_RETRY)
                 .union(Mask::MAX_QP_RD_ATOMIC).union(Mask::MAX_DEST_RD_ATOMIC).union(Mask::PKEY_INDEX) },
+
+        Rule { qp_type: UC, from: &[Reset], to: Init, required: INIT, optional: Mask::empty() },
+        Rule { qp_type: UC, from: &[Init], to: Init, required: Mask::empty(), optional: INIT },
+        Rule { qp_type: UC, from: &[Init], to: ReadyToReceive,
+            required: Mask::AV.union(Mask::PATH_MTU).union(Mask::DEST_QPN).union(Mask::RQ_PSN),
+            optional: Mask::ACCESS_FLAGS.union(Mask::PKEY_INDEX) },
+        Rule { qp_type: UC, from: &[ReadyToReceive], to: ReadyToSend, required: Mask::SQ_PSN, optional: Mask::ACCESS_FLAGS },
+        Rule { qp_type: UC, from: &[ReadyToSend, SendQueueDrained, SendQueueError], to: ReadyToSend,
+            required: Mask::empty(), optional: Mask::ACCESS_FLAGS },
+        Rule { qp_type: UC, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
+            optional: Mask::PORT.union(Mask::AV).union(Mask::ACCESS_FLAGS).union(Mask::PKEY_INDEX) },
+
+        Rule { qp_type: UD, from: &[Reset], to: Init, required: UD_INIT, optional: Mask::empty() },
+        Rule { qp_type: UD, from: &[Init], to: Init, required: Mask::empty(), optional: UD_INIT },
+        Rule { qp_type: UD, from: &[Init], to: ReadyToReceive, required: Mask::empty(),
+            optional: Mask::PKEY_INDEX.union(Mask::QKEY) },
+        Rule { qp_type: UD, from: &[ReadyToReceive], to: ReadyToSend, required: Mask::SQ_PSN, optional: Mask::QKEY },
+        Rule { qp_type: UD, from: &[ReadyToSend, SendQueueDrained, SendQueueError], to: ReadyToSend,
+            required: Mask::empty(), optional: Mask::QKEY },
+        Rule { qp_type: UD, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
+            optional: Mask::PKEY_INDEX.union(Mask::QKEY) },
     ]
 };
 

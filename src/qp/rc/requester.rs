@@ -14,7 +14,7 @@ use crate::qp::request::{self, Cut};
 use crate::qp::timer::Timer;
 use crate::qp::{Attributes, State};
 use crate::time::Instant;
-use crate::wire::Psn;
+use crate::wire::{Psn, Transport};
 use crate::work::{Completion, CompletionKind, Operation, Payload, SendFlags, SendRequest, Status};
 
 /// What the peer is asked: the send queue and all that is known of its way.
@@ -104,6 +104,7 @@ impl Requester {
 
     /// Adds a request to the send queue.
     pub(crate) fn post(&mut self, common: &Common, request: SendRequest) -> Result<()> {
+        request::check_connected(&request)?;
         let length = request::check(common, &request)?;
         let limit = common.capacity.max_send_wr as usize;
         if self.queue.len() >= limit {
@@ -244,7 +245,17 @@ impl Requester {
         let psn = wqe.begun?.first.plus(next.cursor.packet);
         let fetches = wqe.request.operation.fetches();
         let (length, packets) = (wqe.length, wqe.packets);
-        let cut = Cut { length, packets, packet: next.cursor.packet, psns: next.psns, psn, asks };
+        let transport = Transport::Rc;
+        let cut = Cut {
+            transport,
+            mtu: common.mtu(),
+            length,
+            packets,
+            packet: next.cursor.packet,
+            psns: next.psns,
+            psn,
+            asks,
+        };
         match request::emit(common, around.memory, &wqe.request, &cut, room) {
             Ok(length) => {
                 self.note_sent(common, around.now, psn, next, fetches);
