@@ -42,6 +42,14 @@ pub struct AddressVector {
     pub traffic_class: u8,
 }
 
+impl AddressVector {
+    /// The usual way to `destination`: from the first GID, 64 hops, no traffic class.
+    #[must_use]
+    pub const fn to(destination: IpAddr) -> Self {
+        Self { destination, source_gid_index: 0, hop_limit: 64, traffic_class: 0 }
+    }
+}
+
 /// Who a datagram is for: given with each request on UD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {

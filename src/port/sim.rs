@@ -281,7 +281,7 @@ impl Port for SimPort {
         for SimDatagram { flow, bytes } in &arrived {
             let arrived = Arrived {
                 source: flow.source,
-                destination: address,
+                destination: flow.destination,
                 source_port: flow.source_port,
                 traffic_class: flow.traffic_class,
                 hop_limit: flow.hop_limit,

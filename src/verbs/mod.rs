@@ -33,6 +33,7 @@
 //! # Ok::<(), uroce::error::Error>(())
 //! ```
 
+mod ah;
 mod channel;
 mod context;
 mod cq;
@@ -47,6 +48,7 @@ mod pd;
 mod peer;
 mod qp;
 
+pub use ah::AddressHandle;
 pub use channel::CompletionChannel;
 pub use context::Context;
 pub use cq::CompletionQueue;
@@ -66,7 +68,8 @@ pub use crate::memory::Access;
 pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
 pub use crate::queue::Arm;
-pub use crate::wire::{Gid, Psn, Qpn};
+pub use crate::wire::{Gid, Grh, Psn, Qpn};
 pub use crate::work::{
-    Completion, CompletionKind, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Status, Tag,
+    Completion, CompletionKind, Destination, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
+    Status, Tag,
 };
