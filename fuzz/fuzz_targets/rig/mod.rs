@@ -62,7 +62,14 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Self {
-        let config = Config { slot: 1, gids: vec![SELF], mtu: Mtu::Mtu4096, seed: [7; 32], window: 64 * 1024 };
+        let config = Config {
+            slot: 1,
+            gids: vec![SELF],
+            mtu: Mtu::Mtu4096,
+            seed: [7; 32],
+            window: 64 * 1024,
+            hold_bytes: 64 * 1024,
+        };
         let mut endpoint = Endpoint::new(config);
         let pd = endpoint.memory_mut().allocate_pd();
         let cq = Arc::new(CompletionQueue::new(4096, 1).unwrap());
