@@ -12,6 +12,7 @@ use super::latency;
 use super::plan::{Measure, Plan, Traffic};
 use super::session::Session;
 use super::sockets;
+use crate::output;
 
 /// How long a client may take between two sizes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,7 +30,7 @@ pub(crate) fn serve(stream: TcpStream, place: &Place) -> Result<Served> {
     let outcome = converse(&mut control, place);
     if let Err(error) = &outcome {
         // It may be gone, and then knows why.
-        let _ = control.say(&Message::Refuse { reason: format!("{error:#}") });
+        let _ = control.say(&Message::Refuse { reason: output::describe(error) });
     }
     outcome.map(|plan| Served { client, plan })
 }

@@ -270,10 +270,11 @@ impl Completions {
             return Ok(0);
         }
         self.idle = 0;
-        for completion in self.taken.iter().take(count).filter(|completion| completion.status != Status::Success) {
-            bail!("queue pair {:#08x}: {}", completion.qpn.value(), completion.status.as_str());
+        let mut taken = self.taken.iter().take(count);
+        match taken.find(|completion| completion.status != Status::Success) {
+            Some(failed) => bail!("queue pair {:#08x}: {}", failed.qpn.value(), failed.status.as_str()),
+            None => Ok(count),
         }
-        Ok(count)
     }
 
     /// A completion that the last poll took.

@@ -123,11 +123,8 @@ impl End {
             }
             polls = polls.wrapping_add(1);
             match &self.channel {
-                Some(channel) => {
-                    if channel.wait(Some(PATIENCE))?.is_some() {
-                        self.cq.arm(Arm::Any);
-                    }
-                }
+                Some(channel) if channel.wait(Some(PATIENCE))?.is_some() => self.cq.arm(Arm::Any),
+                Some(_) => {}
                 None if !polls.is_multiple_of(POLLS_PER_LOOK) => continue,
                 None => {}
             }
