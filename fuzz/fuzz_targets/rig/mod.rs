@@ -147,14 +147,8 @@ impl Rig {
         let header = emit_headers(&bth, extensions, &mut datagram).unwrap();
         datagram.resize(header + payload + usize::from(bth.pad), 0x5a);
         let (source, destination) = (PEER, SELF);
-        let arrival = Arrival {
-            source,
-            destination,
-            source_port: 0xc000,
-            traffic_class: 0,
-            hop_limit: 64,
-            datagram: &datagram,
-        };
+        let arrival =
+            Arrival { source, destination, source_port: 0xc000, traffic_class: 0, hop_limit: 64, datagram: &datagram };
         self.endpoint.on_packet(self.now, &arrival);
     }
 
