@@ -9,7 +9,7 @@ use uroce::verbs::{
 };
 
 use super::control::Side;
-use super::plan::{Atomic, Operation, Plan};
+use super::plan::{Atomic, Measure, Operation, Plan, Role};
 
 /// Bytes that the messages of one queue pair wander through, when they are smaller: more would measure the caches.
 const AREA: usize = 256 << 10;
@@ -42,10 +42,10 @@ pub(super) struct Lane {
 
 impl Session {
     /// Makes everything, up to INIT, with receive requests posted.
-    pub(super) fn new(context: Context, gid_index: u8, plan: Plan) -> Result<Self> {
-        let channel = if plan.events { Some(context.create_completion_channel()?) } else { None };
+    pub(super) fn new(context: Context, gid_index: u8, plan: Plan, role: Role) -> Result<Self> {
+        let channel = context.create_completion_channel()?;
         let entries = plan.queue_pairs as usize * (plan.tx_depth as usize + plan.receives() as usize);
-        let cq = context.create_cq(entries.max(1), channel.as_ref()).with_context(|| {
+        let cq = context.create_cq(entries.max(1), Some(&channel)).with_context(|| {
             format!("{entries} completions for {} queue pairs: choose less with -q, -t or -r", plan.queue_pairs)
         })?;
         let pd = context.alloc_pd();
@@ -62,7 +62,7 @@ impl Session {
             lanes.push(Lane { qp, own, remote: Remote::default(), owed: plan.receives() });
         }
         let path_mtu = context.device().mtu;
-        let completions = Completions::new(cq, channel);
+        let completions = Completions::new(cq, channel, &plan, role);
         let mut session = Self { plan, lanes, completions, region, context, area, path_mtu };
         session.warm()?;
         session.repost(1)?;
@@ -235,8 +235,12 @@ fn stride(size: u32) -> usize {
 /// The completion queue and how to wait for it.
 pub(super) struct Completions {
     cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    channel: CompletionChannel,
     taken: [Completion; Completions::BURST],
+    /// Whether to sleep at once, instead of polling.
+    events: bool,
+    /// Whether completions are what this end waits for, and not its memory, or only the peer's pleasure.
+    expected: bool,
     /// Polls in a row that found nothing.
     idle: u32,
     /// Since about when.
@@ -245,8 +249,8 @@ pub(super) struct Completions {
 
 impl Completions {
     const BURST: usize = 64;
-    /// A program that polls gives way so often, in case there are more programs than processors.
-    const POLLS_PER_YIELD: u32 = 64;
+    /// A program that polls in vain gives way so often, in case there are more programs than processors.
+    const POLLS_PER_PAUSE: u32 = 64;
     /// A program that polls looks at the clock so often.
     const POLLS_PER_LOOK: u32 = 1024;
     /// How long a sleeping program sleeps before it looks at the conversation.
@@ -254,19 +258,30 @@ impl Completions {
     /// How long nothing may complete.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    fn new(cq: CompletionQueue, channel: Option<CompletionChannel>) -> Self {
-        cq.arm(Arm::Any);
-        Self { cq, channel, taken: [Completion::default(); Self::BURST], idle: 0, since: Instant::now() }
+    fn new(cq: CompletionQueue, channel: CompletionChannel, plan: &Plan, role: Role) -> Self {
+        if plan.events {
+            cq.arm(Arm::Any);
+        }
+        let taken = [Completion::default(); Self::BURST];
+        let expected = match plan.operation {
+            Operation::Send => true,
+            Operation::Write if plan.measure == Measure::Lat => false,
+            _ => role == Role::Client || plan.bidirectional,
+        };
+        Self { cq, channel, taken, events: plan.events, expected, idle: 0, since: Instant::now() }
     }
 
-    /// Polls, and sleeps a little when nothing is there and the plan says so; returns how many [`get`](Self::get) has.
+    /// Polls, and pauses a little when nothing is there, by sleeping if the plan says so; returns how many
+    /// [`get`](Self::get) has.
     ///
     /// # Errors
     /// A request failed.
     pub(super) fn poll(&mut self) -> Result<usize> {
-        let count = self.cq.poll(&mut self.taken);
+        let mut count = self.cq.poll(&mut self.taken);
         if count == 0 {
-            self.wait()?;
+            count = self.pause()?;
+        }
+        if count == 0 {
             return Ok(0);
         }
         self.idle = 0;
@@ -284,7 +299,7 @@ impl Completions {
 
     /// Whether nothing has completed for so long that nothing will; looks at the clock once in a while.
     pub(super) fn check_patience(&mut self) -> Result<()> {
-        let step = if self.channel.is_some() { 1 } else { Self::POLLS_PER_LOOK };
+        let step = if self.events { 1 } else { Self::POLLS_PER_LOOK };
         if self.idle == step {
             self.since = Instant::now();
         } else if self.idle > step && self.idle.is_multiple_of(step) {
@@ -294,17 +309,29 @@ impl Completions {
         Ok(())
     }
 
-    fn wait(&mut self) -> Result<()> {
+    /// What to do when nothing is there. Returns how many completions have come after all.
+    fn pause(&mut self) -> Result<usize> {
         self.idle = self.idle.wrapping_add(1).max(1);
-        match &self.channel {
-            Some(channel) => {
-                if channel.wait(Some(Self::NAP))?.is_some() {
-                    self.cq.arm(Arm::Any);
-                }
+        if self.events {
+            if self.channel.wait(Some(Self::NAP))?.is_some() {
+                self.cq.arm(Arm::Any);
             }
-            None if self.idle.is_multiple_of(Self::POLLS_PER_YIELD) => std::thread::yield_now(),
-            None => std::hint::spin_loop(),
+            return Ok(0);
         }
-        Ok(())
+        if !self.idle.is_multiple_of(Self::POLLS_PER_PAUSE) {
+            std::hint::spin_loop();
+            return Ok(0);
+        }
+        if !self.expected {
+            std::thread::yield_now();
+            return Ok(0);
+        }
+        // A program that sleeps until something comes gets a processor sooner than one that only gave way.
+        self.cq.arm(Arm::Any);
+        let count = self.cq.poll(&mut self.taken);
+        if count == 0 {
+            self.channel.wait(Some(Self::NAP))?;
+        }
+        Ok(count)
     }
 }

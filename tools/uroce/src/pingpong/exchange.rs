@@ -14,8 +14,8 @@ use super::Arguments;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Completions taken at once.
 const BURST: usize = 2;
-/// How often a polling end looks at the clock.
-const POLLS_PER_LOOK: u32 = 1024;
+/// How often a polling end gives way, in case there are more programs than processors, and looks at the clock.
+const POLLS_PER_PAUSE: u32 = 64;
 
 /// One end, ready to be connected.
 pub(super) struct End {
@@ -125,8 +125,8 @@ impl End {
             match &self.channel {
                 Some(channel) if channel.wait(Some(PATIENCE))?.is_some() => self.cq.arm(Arm::Any),
                 Some(_) => {}
-                None if !polls.is_multiple_of(POLLS_PER_LOOK) => continue,
-                None => {}
+                None if !polls.is_multiple_of(POLLS_PER_PAUSE) => continue,
+                None => std::thread::yield_now(),
             }
             if Instant::now() > deadline {
                 bail!(
