@@ -160,6 +160,11 @@ impl ReceiveQueue {
         self.ring.pop_front()
     }
 
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.ring.clear();
+    }
+
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {

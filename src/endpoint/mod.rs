@@ -249,7 +249,7 @@ impl Endpoint {
         };
         let mut dropped = Counters::default();
         self.touch(now, index, |pair, around| {
-            pair.on_packet(around, &packet, arrival.source, arrival.destination, &mut dropped);
+            pair.on_packet(around, arrival, &packet, &mut dropped);
         });
         self.counters.add(&dropped);
     }

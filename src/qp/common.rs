@@ -1,5 +1,6 @@
 //! What the sending and the receiving half of a queue pair share.
 
+use core::net::IpAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -7,10 +8,10 @@ use super::{Attributes, Capacity, Mtu, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::memory::{PdNumber, Table};
-use crate::queue::{CompletionQueue, Pushed};
+use crate::queue::{CompletionQueue, Pushed, ReceiveQueue};
 use crate::time::Instant;
 use crate::wire::{Bth, Flow, Opcode, Psn, Qpn};
-use crate::work::Completion;
+use crate::work::{Completion, CompletionKind, ReceiveRequest, SendRequest, Status};
 
 /// What a machine reaches beyond itself while it handles one input.
 pub(crate) struct Surroundings<'endpoint> {
@@ -41,6 +42,8 @@ pub(crate) struct Common {
     pub(crate) signal_all: bool,
     pub(crate) send_cq: Arc<CompletionQueue>,
     pub(crate) receive_cq: Arc<CompletionQueue>,
+    /// Where the next messages go.
+    pub(crate) receives: ReceiveQueue,
     /// Where packets go, known from RTR on.
     pub(crate) flow: Option<Flow>,
     pub(crate) counters: Counters,
@@ -58,6 +61,7 @@ impl Common {
             signal_all: init.signal_all,
             send_cq: init.send_cq,
             receive_cq: init.receive_cq,
+            receives: ReceiveQueue::new(init.capacity.max_receive_wr as usize, init.capacity.max_receive_sge as usize),
             flow: None,
             counters: Counters::default(),
         }
@@ -87,6 +91,37 @@ impl Common {
 
     /// The only partition key: full member of the default partition.
     pub(crate) const PKEY: u16 = 0xffff;
+
+    /// Whether a packet from `source` to `destination` is one of this connection's; counts why it is not.
+    pub(crate) fn is_from_peer(&self, source: IpAddr, destination: IpAddr, dropped: &mut Counters) -> bool {
+        let is_peer = self.flow.is_some_and(|flow| flow.source == destination && flow.destination == source);
+        dropped.wrong_address += u64::from(!is_peer);
+        is_peer
+    }
+
+    /// Takes the receive request for the message that begins.
+    pub(crate) fn take_receive(&mut self) -> Option<ReceiveRequest> {
+        self.receives.pop()
+    }
+
+    /// Reports a send request as flushed.
+    pub(crate) fn flush_send(&self, request: &SendRequest, events: &mut VecDeque<Event>) {
+        let (id, status, kind) = (request.id, Status::FlushError, CompletionKind::from(&request.operation));
+        self.complete_send(Completion { id, status, kind, ..Completion::default() }, events);
+    }
+
+    /// Reports a receive request as flushed.
+    pub(crate) fn flush_receive(&self, request: &ReceiveRequest, events: &mut VecDeque<Event>) {
+        let (id, status, kind) = (request.id, Status::FlushError, CompletionKind::Receive);
+        self.complete_receive(Completion { id, status, kind, ..Completion::default() }, events);
+    }
+
+    /// Reports every receive request that waits as flushed, in order.
+    pub(crate) fn flush_receives(&mut self, events: &mut VecDeque<Event>) {
+        while let Some(request) = self.receives.pop() {
+            self.flush_receive(&request, events);
+        }
+    }
 
     /// Reports the end of a send request.
     pub(crate) fn complete_send(&self, completion: Completion, events: &mut VecDeque<Event>) {

@@ -11,6 +11,7 @@ mod gather;
 mod pair;
 mod rc;
 mod segment;
+mod service;
 mod state;
 mod timer;
 

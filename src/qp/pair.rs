@@ -1,31 +1,36 @@
-//! A queue pair: its state, and the machines behind it.
+//! A queue pair: its state, and the service behind it.
 
 use core::net::IpAddr;
 
 use super::common::{Common, Outcome, Surroundings};
-use super::rc::{Requester, Responder};
-use super::{AddressVector, Attributes, QpInfo, QpInit, State};
+use super::rc::ReliableConnection;
+use super::service::Service;
+use super::{AddressVector, Attributes, QpInfo, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::queue::ReceiveQueue;
 use crate::time::Instant;
-use crate::wire::{Flow, Packet, Qpn, Transport};
-use crate::work::{Completion, CompletionKind, ReceiveRequest, SendRequest, Status};
+use crate::wire::{Arrival, Flow, Packet, Qpn};
+use crate::work::{ReceiveRequest, SendRequest};
 
-/// A reliable-connected queue pair.
+/// A queue pair of any type.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     common: Common,
-    requester: Requester,
-    responder: Responder,
+    service: Box<dyn Service>,
+}
+
+/// The service of the queue pair's type, in RESET.
+fn service(common: &Common) -> Box<dyn Service> {
+    match common.qp_type {
+        QpType::Rc => Box::new(ReliableConnection::new(common)),
+    }
 }
 
 impl QueuePair {
     pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
         let common = Common::new(qpn, init);
-        let requester = Requester::new(&common.attributes, common.mtu());
-        let responder = Responder::new(&common.attributes, receive_queue(&common));
-        Self { common, requester, responder }
+        let service = service(&common);
+        Self { common, service }
     }
 
     pub(crate) fn info(&self) -> QpInfo {
@@ -48,31 +53,31 @@ impl QueuePair {
 
     /// The cost of what was sent and is not acknowledged.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.requester.in_flight()
+        self.service.in_flight()
     }
 
     /// The cost of what was acknowledged so far.
     pub(crate) fn acknowledged(&self) -> u64 {
-        self.requester.acknowledged()
+        self.service.acknowledged()
     }
 
     /// Whether a loss was seen since the last call.
     pub(crate) fn take_loss(&mut self) -> bool {
-        self.requester.take_loss()
+        self.service.take_loss()
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.requester.next_timeout()
+        self.service.next_timeout()
     }
 
     /// Whether a packet waits to be sent, when `window` may still be sent to the peer.
     pub(crate) fn wants_transmit(&self, window: u64) -> bool {
-        self.responder.wants_transmit() || self.requester.wants_transmit(&self.common, window)
+        self.service.wants_transmit(&self.common, window)
     }
 
     /// Whether only a window of this size holds the next packet back.
     pub(crate) fn is_held_by_window(&self, window: u64) -> bool {
-        self.requester.is_held_by_window(&self.common, window)
+        self.service.is_held_by_window(&self.common, window)
     }
 
     /// Changes state and attributes, all or nothing. `source` is the address of the GID index in
@@ -95,19 +100,10 @@ impl QueuePair {
             (_, State::Reset) => self.reset(),
             (State::Error, State::Error) => {}
             (_, State::Error) => self.fail(around, false),
-            (State::Init, State::ReadyToReceive) => {
-                self.responder.connect(&self.common.attributes);
-            }
-            (State::ReadyToReceive, State::ReadyToSend) => {
-                self.requester = Requester::new(&self.common.attributes, self.common.mtu());
-            }
-            (State::ReadyToSend, State::SendQueueDrained) => {
-                self.requester.drain();
-            }
-            (_, State::ReadyToSend | State::SendQueueDrained) => {
-                self.requester.configure(&self.common.attributes);
-                self.responder.configure(&self.common.attributes);
-            }
+            (State::Init, State::ReadyToReceive) => self.service.start_receiving(&self.common),
+            (State::ReadyToReceive, State::ReadyToSend) => self.service.start_sending(&self.common),
+            (State::ReadyToSend, State::SendQueueDrained) => self.service.drain(),
+            (_, State::ReadyToSend | State::SendQueueDrained) => self.service.configure(&self.common),
             _ => {}
         }
         self.conclude(around, Outcome::Alive);
@@ -118,28 +114,23 @@ impl QueuePair {
     fn reset(&mut self) {
         self.common.attributes = Attributes::default();
         self.common.flow = None;
-        self.requester = Requester::new(&self.common.attributes, self.common.mtu());
-        self.responder = Responder::new(&self.common.attributes, receive_queue(&self.common));
+        self.common.receives.clear();
+        self.service = service(&self.common);
     }
 
     /// Goes to the error state and flushes everything posted. Answers that are owed still go out when
     /// `keep_replies`: the NAK that ends the connection is one of them.
     fn fail(&mut self, around: &mut Surroundings<'_>, keep_replies: bool) {
         self.common.state = State::Error;
-        self.requester.flush(&self.common, around.events);
-        self.responder.flush(&self.common, around);
-        if !keep_replies {
-            self.responder.forget_replies();
-        }
+        self.service.flush(&self.common, around, keep_replies);
+        self.common.flush_receives(around.events);
     }
 
     pub(crate) fn post_send(&mut self, around: &mut Surroundings<'_>, request: SendRequest) -> Result<()> {
         match self.common.state {
-            State::ReadyToSend | State::SendQueueDrained => self.requester.post(&self.common, request),
+            State::ReadyToSend | State::SendQueueDrained => self.service.post(&self.common, request),
             State::Error | State::SendQueueError => {
-                let (id, status) = (request.id, Status::FlushError);
-                let kind = CompletionKind::from(&request.operation);
-                self.common.complete_send(Completion { id, status, kind, ..Completion::default() }, around.events);
+                self.common.flush_send(&request, around.events);
                 Ok(())
             }
             state => Err(Error::invalid("qp", format!("in state {state:?}; requests can be sent from RTS on"))),
@@ -150,57 +141,44 @@ impl QueuePair {
         match self.common.state {
             State::Reset => Err(Error::invalid("qp", "in state Reset; receives can be posted from INIT on")),
             State::Error => {
-                let (id, status, kind) = (request.id, Status::FlushError, CompletionKind::Receive);
-                self.common.complete_receive(Completion { id, status, kind, ..Completion::default() }, around.events);
+                self.common.flush_receive(&request, around.events);
                 Ok(())
             }
-            _ => self.responder.post(request),
+            _ => self.common.receives.push(request),
         }
     }
 
-    /// Whether a packet from `source` to `destination` is one of this connection's; counts why it is not.
-    fn accepts(&self, packet: &Packet<'_>, source: IpAddr, destination: IpAddr, dropped: &mut Counters) -> bool {
-        if packet.info.transport != Transport::Rc {
+    /// Whether the queue pair takes a packet that carries its number; counts why it does not.
+    fn accepts(&self, arrival: &Arrival<'_>, packet: &Packet<'_>, dropped: &mut Counters) -> bool {
+        if packet.info.transport != self.service.transport() {
             dropped.wrong_transport += 1;
         } else if !self.common.state.receives() {
             dropped.no_queue_pair += 1;
-        } else if self.common.flow.is_none_or(|flow| flow.source != destination || flow.destination != source) {
-            dropped.wrong_address += 1;
         } else if packet.bth.pkey & 0x7fff != Common::PKEY & 0x7fff {
             dropped.bad_pkey += 1;
         } else {
-            return true;
+            return self.service.accepts(&self.common, arrival, packet, dropped);
         }
         false
     }
 
-    /// Takes a packet that carries this queue pair's number. What is not the connection's is counted in `dropped`.
+    /// Takes a packet that carries this queue pair's number. What is not for it is counted in `dropped`.
     pub(crate) fn on_packet(
         &mut self,
         around: &mut Surroundings<'_>,
+        arrival: &Arrival<'_>,
         packet: &Packet<'_>,
-        source: IpAddr,
-        destination: IpAddr,
         dropped: &mut Counters,
     ) {
-        if !self.accepts(packet, source, destination, dropped) {
-            return;
+        if self.accepts(arrival, packet, dropped) {
+            self.common.counters.rcvd_pkts += 1;
+            let outcome = self.service.on_packet(&mut self.common, around, arrival, packet);
+            self.conclude(around, outcome);
         }
-        self.responder.note_arrival(&self.common, around);
-        self.common.counters.rcvd_pkts += 1;
-        let outcome = if packet.info.kind.is_request() {
-            self.responder.on_request(&mut self.common, around, packet)
-        } else if self.common.state.awaits_answers() {
-            self.requester.on_response(&mut self.common, around, packet)
-        } else {
-            self.common.counters.stale_responses += 1;
-            Outcome::Alive
-        };
-        self.conclude(around, outcome);
     }
 
     pub(crate) fn on_timeout(&mut self, around: &mut Surroundings<'_>) {
-        let outcome = self.requester.on_timeout(&mut self.common, around);
+        let outcome = self.service.on_timeout(&mut self.common, around);
         self.conclude(around, outcome);
     }
 
@@ -211,13 +189,9 @@ impl QueuePair {
         window: u64,
         room: &mut [u8],
     ) -> Option<usize> {
-        if let Some((length, outcome)) = self.responder.poll_transmit(&mut self.common, around, room) {
+        let (length, outcome) = self.service.poll_transmit(&mut self.common, around, window, room);
+        if length.is_none() || outcome == Outcome::Failed {
             self.conclude(around, outcome);
-            return Some(length);
-        }
-        let length = self.requester.poll_transmit(&mut self.common, around, window, room);
-        if length.is_none() {
-            self.conclude(around, Outcome::Alive);
         }
         length
     }
@@ -225,18 +199,13 @@ impl QueuePair {
     /// Follows up on an input.
     fn conclude(&mut self, around: &mut Surroundings<'_>, outcome: Outcome) {
         let outcome = match outcome {
-            Outcome::Alive => self.requester.settle(&mut self.common, around),
+            Outcome::Alive => self.service.settle(&mut self.common, around),
             failed @ Outcome::Failed => failed,
         };
         if outcome == Outcome::Failed {
             self.fail(around, true);
         }
     }
-}
-
-/// An empty receive queue of the size that was asked for.
-fn receive_queue(common: &Common) -> ReceiveQueue {
-    ReceiveQueue::new(common.capacity.max_receive_wr as usize, common.capacity.max_receive_sge as usize)
 }
 
 /// Where the packets of a connection go. The UDP source port is one for each queue pair, for path entropy.

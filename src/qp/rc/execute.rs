@@ -86,9 +86,9 @@ impl Responder {
     }
 
     /// One packet of a SEND.
-    fn send(&mut self, common: &Common, around: &mut Surroundings<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+    fn send(&mut self, common: &mut Common, around: &mut Surroundings<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
         if self.current.is_none() {
-            self.current = Some(self.receives.pop().ok_or(Refusal::NotReady)?);
+            self.current = Some(common.take_receive().ok_or(Refusal::NotReady)?);
         }
         let filled = if let Message::Send { filled } = self.message { filled } else { 0 };
         let list = self.current.as_ref().map_or(&[][..], |request| &request.sges);
@@ -136,9 +136,14 @@ impl Responder {
     }
 
     /// One packet of a WRITE.
-    fn write(&mut self, common: &Common, around: &mut Surroundings<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+    fn write(
+        &mut self,
+        common: &mut Common,
+        around: &mut Surroundings<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
         if packet.extensions.immediate.is_some() && self.current.is_none() {
-            self.current = Some(self.receives.pop().ok_or(Refusal::NotReady)?);
+            self.current = Some(common.take_receive().ok_or(Refusal::NotReady)?);
         }
         let (address, rkey, remaining, length) = match (packet.extensions.reth, self.message) {
             (Some(reth), _) => {

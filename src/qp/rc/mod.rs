@@ -1,6 +1,7 @@
 //! Reliable connection: requester and responder are separate machines; each knows only its own direction.
 
 mod completer;
+mod connection;
 mod execute;
 mod inflight;
 mod probe;
@@ -11,5 +12,6 @@ mod requester;
 mod responder;
 mod retry;
 
-pub(crate) use requester::Requester;
-pub(crate) use responder::Responder;
+pub(crate) use connection::ReliableConnection;
+use requester::Requester;
+use responder::Responder;

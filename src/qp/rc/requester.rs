@@ -347,9 +347,7 @@ impl Requester {
     /// Reports everything posted as flushed, in order, and forgets the connection.
     pub(crate) fn flush(&mut self, common: &Common, events: &mut VecDeque<Event>) {
         while let Some(wqe) = self.queue.pop() {
-            let kind = CompletionKind::from(&wqe.request.operation);
-            let flushed = Completion { id: wqe.request.id, status: Status::FlushError, kind, ..Completion::default() };
-            common.complete_send(flushed, events);
+            common.flush_send(&wqe.request, events);
         }
         self.fetches.clear();
         self.retry.timers.stop_all();

@@ -7,16 +7,14 @@ use crate::event::{AsyncEvent, Event};
 use crate::qp::common::{Common, Outcome, Surroundings};
 use crate::qp::segment;
 use crate::qp::{Attributes, State};
-use crate::queue::ReceiveQueue;
 use crate::wire::{Kind, NakCode, Packet, Psn, Syndrome};
 use crate::work::{Completion, CompletionKind, ReceiveRequest, Status};
 
-/// What the peer asks for: the receive queue, the message that is coming in, and the answers owed.
+/// What the peer asks for: the message that is coming in, and the answers owed.
 ///
-/// Inputs: [`post`](Self::post) and [`on_request`](Self::on_request); output: [`poll_transmit`](Self::poll_transmit).
+/// Input: [`on_request`](Self::on_request); output: [`poll_transmit`](Self::poll_transmit).
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(super) receives: ReceiveQueue,
     /// The PSN of the next request.
     pub(super) expected: Psn,
     /// Messages completed, modulo 2^24.
@@ -35,9 +33,8 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    pub(crate) fn new(attributes: &Attributes, receives: ReceiveQueue) -> Self {
+    pub(crate) fn new(attributes: &Attributes) -> Self {
         Self {
-            receives,
             expected: attributes.receive_psn.unwrap_or_default(),
             msn: 0,
             message: Message::None,
@@ -47,17 +44,6 @@ impl Responder {
             nak_sent: None,
             established: false,
         }
-    }
-
-    /// Adds a receive request.
-    pub(crate) fn post(&mut self, request: ReceiveRequest) -> crate::error::Result<()> {
-        self.receives.push(request)
-    }
-
-    /// Starts a connection with these attributes; the receive requests posted before stay.
-    pub(crate) fn connect(&mut self, attributes: &Attributes) {
-        let receives = std::mem::replace(&mut self.receives, ReceiveQueue::new(0, 0));
-        *self = Self::new(attributes, receives);
     }
 
     /// Takes over attributes that changed while the connection lives.
@@ -211,15 +197,12 @@ impl Responder {
         }
     }
 
-    /// Reports every receive request as flushed, in order. Answers that are owed stay, so that the NAK that caused
-    /// this reaches the peer.
+    /// Reports the receive request that a message was filling as flushed. Answers that are owed stay, so that the NAK
+    /// that caused this reaches the peer.
     pub(crate) fn flush(&mut self, common: &Common, around: &mut Surroundings<'_>) {
         self.message = Message::None;
-        let current = self.current.take();
-        let waiting = std::iter::from_fn(|| self.receives.pop());
-        for request in current.into_iter().chain(waiting) {
-            let (id, status, kind) = (request.id, Status::FlushError, CompletionKind::Receive);
-            common.complete_receive(Completion { id, status, kind, ..Completion::default() }, around.events);
+        if let Some(request) = self.current.take() {
+            common.flush_receive(&request, around.events);
         }
     }
 
