@@ -1,15 +1,14 @@
 //! The queue pairs and the memory of one end.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context as _, Result, bail, ensure};
 use uroce::verbs::{
-    self, Access, Arm, Capacity, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Context, Counters,
-    MemoryRegion, Mtu, Peer, PortCounters, QpConfig, QueuePair, ReceiveRequest, Remote, Sge, Status, random_psn,
+    self, Access, Capacity, ConnectOptions, Context, Counters, MemoryRegion, Mtu, Peer, PortCounters, QpConfig,
+    QueuePair, ReceiveRequest, Remote, Sge, random_psn,
 };
 
+use super::completions::Completions;
 use super::control::Side;
-use super::plan::{Atomic, Measure, Operation, Plan, Role};
+use super::plan::{Atomic, Operation, Plan, Role};
 
 /// Bytes that the messages of one queue pair wander through, when they are smaller: more would measure the caches.
 const AREA: usize = 256 << 10;
@@ -62,7 +61,7 @@ impl Session {
             lanes.push(Lane { qp, own, remote: Remote::default(), owed: plan.receives() });
         }
         let path_mtu = context.device().mtu;
-        let completions = Completions::new(cq, channel, &plan, role);
+        let completions = Completions::new(context.clone(), cq, channel, &plan, role);
         let mut session = Self { plan, lanes, completions, region, context, area, path_mtu };
         session.warm()?;
         session.repost(1)?;
@@ -230,108 +229,4 @@ impl Plan {
 /// Bytes from one buffer to the next.
 fn stride(size: u32) -> usize {
     (size as usize).next_multiple_of(ALIGN).max(ALIGN)
-}
-
-/// The completion queue and how to wait for it.
-pub(super) struct Completions {
-    cq: CompletionQueue,
-    channel: CompletionChannel,
-    taken: [Completion; Completions::BURST],
-    /// Whether to sleep at once, instead of polling.
-    events: bool,
-    /// Whether completions are what this end waits for, and not its memory, or only the peer's pleasure.
-    expected: bool,
-    /// Polls in a row that found nothing.
-    idle: u32,
-    /// Since about when.
-    since: Instant,
-}
-
-impl Completions {
-    const BURST: usize = 64;
-    /// A program that polls in vain gives way so often, in case there are more programs than processors.
-    const POLLS_PER_PAUSE: u32 = 64;
-    /// A program that polls looks at the clock so often.
-    const POLLS_PER_LOOK: u32 = 1024;
-    /// How long a sleeping program sleeps before it looks at the conversation.
-    const NAP: Duration = Duration::from_millis(5);
-    /// How long nothing may complete.
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    fn new(cq: CompletionQueue, channel: CompletionChannel, plan: &Plan, role: Role) -> Self {
-        if plan.events {
-            cq.arm(Arm::Any);
-        }
-        let taken = [Completion::default(); Self::BURST];
-        let expected = match plan.operation {
-            Operation::Send => true,
-            Operation::Write if plan.measure == Measure::Lat => false,
-            _ => role == Role::Client || plan.bidirectional,
-        };
-        Self { cq, channel, taken, events: plan.events, expected, idle: 0, since: Instant::now() }
-    }
-
-    /// Polls, and pauses a little when nothing is there, by sleeping if the plan says so; returns how many
-    /// [`get`](Self::get) has.
-    ///
-    /// # Errors
-    /// A request failed.
-    pub(super) fn poll(&mut self) -> Result<usize> {
-        let mut count = self.cq.poll(&mut self.taken);
-        if count == 0 {
-            count = self.pause()?;
-        }
-        if count == 0 {
-            return Ok(0);
-        }
-        self.idle = 0;
-        let mut taken = self.taken.iter().take(count);
-        match taken.find(|completion| completion.status != Status::Success) {
-            Some(failed) => bail!("queue pair {:#08x}: {}", failed.qpn.value(), failed.status.as_str()),
-            None => Ok(count),
-        }
-    }
-
-    /// A completion that the last poll took.
-    pub(super) fn get(&self, index: usize) -> Completion {
-        self.taken.get(index).copied().unwrap_or_default()
-    }
-
-    /// Whether nothing has completed for so long that nothing will; looks at the clock once in a while.
-    pub(super) fn check_patience(&mut self) -> Result<()> {
-        let step = if self.events { 1 } else { Self::POLLS_PER_LOOK };
-        if self.idle == step {
-            self.since = Instant::now();
-        } else if self.idle > step && self.idle.is_multiple_of(step) {
-            let seconds = Self::PATIENCE.as_secs();
-            ensure!(self.since.elapsed() < Self::PATIENCE, "nothing completed for {seconds} s: is the peer alive?");
-        }
-        Ok(())
-    }
-
-    /// What to do when nothing is there. Returns how many completions have come after all.
-    fn pause(&mut self) -> Result<usize> {
-        self.idle = self.idle.wrapping_add(1).max(1);
-        if self.events {
-            if self.channel.wait(Some(Self::NAP))?.is_some() {
-                self.cq.arm(Arm::Any);
-            }
-            return Ok(0);
-        }
-        if !self.idle.is_multiple_of(Self::POLLS_PER_PAUSE) {
-            std::hint::spin_loop();
-            return Ok(0);
-        }
-        if !self.expected {
-            std::thread::yield_now();
-            return Ok(0);
-        }
-        // A program that sleeps until something comes gets a processor sooner than one that only gave way.
-        self.cq.arm(Arm::Any);
-        let count = self.cq.poll(&mut self.taken);
-        if count == 0 {
-            self.channel.wait(Some(Self::NAP))?;
-        }
-        Ok(count)
-    }
 }
