@@ -24,6 +24,7 @@ mod ud;
 
 pub(crate) use common::Surroundings;
 pub(crate) use pair::QueuePair;
+pub(crate) use rc::HoldBudget;
 pub use state::{Attributes, Mask, Mtu, QpType, State};
 
 pub use crate::work::AddressVector;

@@ -1,7 +1,7 @@
 //! A queue pair: its state, and the service behind it.
 
 use super::common::{Common, Outcome, Surroundings};
-use super::rc::ReliableConnection;
+use super::rc::{HoldBudget, ReliableConnection};
 use super::route;
 use super::service::Service;
 use super::uc::UnreliableConnection;
@@ -30,8 +30,8 @@ fn service(common: &Common) -> Box<dyn Service> {
 }
 
 impl QueuePair {
-    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
-        let common = Common::new(qpn, init);
+    pub(crate) fn new(qpn: Qpn, init: QpInit, hold_budget: HoldBudget) -> Self {
+        let common = Common::new(qpn, init, hold_budget);
         let service = service(&common);
         Self { common, service }
     }
