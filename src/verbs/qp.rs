@@ -74,11 +74,9 @@ impl QueuePair {
         }
         let init = QpInit {
             qp_type: config.qp_type,
-            pd: pd.number,
-            send_cq: config.send_cq.queue(),
-            receive_cq: config.receive_cq.queue(),
             capacity: config.capacity,
             signal_all: config.signal_all,
+            ..QpInit::new(pd.number, config.send_cq.queue(), config.receive_cq.queue())
         };
         let qpn = pd.context.driver.command(|endpoint, _| endpoint.create_qp(init))?;
         Ok(Self {

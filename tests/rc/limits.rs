@@ -102,7 +102,7 @@ fn what_a_request_may_not_be_is_named() {
     }
     let receive = ReceiveRequest::new(1, &[sge; 2]);
     let error = pair.a.endpoint.post_receive(pair.now, pair.a.qpn, receive).unwrap_err();
-    assert_eq!(error.to_string(), "sg_list: 2 elements; max_recv_sge is 1");
+    assert_eq!(error.to_string(), "sg_list: 2 elements; the queue takes at most 1");
     pair.run(SECOND);
     assert_eq!(pair.a.completions.len(), 0, "what was refused is not there");
     pair.post(SendRequest::new(7, Operation::Send, &[huge]));
