@@ -4,6 +4,7 @@ use core::net::IpAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::rc::HoldBudget;
 use super::{Attributes, Capacity, Mtu, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
@@ -52,13 +53,15 @@ pub(crate) struct Common {
     pub(crate) xrcd: Option<XrcdNumber>,
     /// The time of the input that is being handled: completions carry it.
     pub(crate) now: Instant,
+    /// What may be held of packets that arrive before their turn.
+    pub(crate) hold_budget: HoldBudget,
     /// Where packets go, known from RTR on.
     pub(crate) flow: Option<Flow>,
     pub(crate) counters: Counters,
 }
 
 impl Common {
-    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+    pub(crate) fn new(qpn: Qpn, init: QpInit, hold_budget: HoldBudget) -> Self {
         let capacity = init.granted();
         Self {
             qpn,
@@ -74,6 +77,7 @@ impl Common {
             srq: init.srq,
             xrcd: init.xrcd,
             now: Instant::ZERO,
+            hold_budget,
             flow: None,
             counters: Counters::default(),
         }

@@ -240,6 +240,32 @@ impl Attributes {
         Ok(to)
     }
 
+    /// Those of these attributes that a queue pair of `qp_type` takes on its way from state `from`.
+    #[must_use]
+    pub fn fitted(mut self, qp_type: QpType, from: State) -> Self {
+        let to = self.state.unwrap_or(from);
+        let taken = RULES.iter().find(|rule| rule.applies(qp_type, from, to));
+        let taken = taken.map_or(Mask::all(), |rule| rule.required | rule.optional);
+        fn keep<T>(attribute: &mut Option<T>, is_taken: bool) {
+            attribute.take_if(|_| !is_taken);
+        }
+        keep(&mut self.access, taken.contains(Mask::ACCESS_FLAGS));
+        keep(&mut self.pkey_index, taken.contains(Mask::PKEY_INDEX));
+        keep(&mut self.port, taken.contains(Mask::PORT));
+        keep(&mut self.address, taken.contains(Mask::AV));
+        keep(&mut self.path_mtu, taken.contains(Mask::PATH_MTU));
+        keep(&mut self.destination, taken.contains(Mask::DEST_QPN));
+        keep(&mut self.receive_psn, taken.contains(Mask::RQ_PSN));
+        keep(&mut self.send_psn, taken.contains(Mask::SQ_PSN));
+        keep(&mut self.timeout, taken.contains(Mask::TIMEOUT));
+        keep(&mut self.retry_count, taken.contains(Mask::RETRY_CNT));
+        keep(&mut self.rnr_retry, taken.contains(Mask::RNR_RETRY));
+        keep(&mut self.min_rnr_timer, taken.contains(Mask::MIN_RNR_TIMER));
+        keep(&mut self.max_rd_atomic, taken.contains(Mask::MAX_QP_RD_ATOMIC));
+        keep(&mut self.max_dest_rd_atomic, taken.contains(Mask::MAX_DEST_RD_ATOMIC));
+        self
+    }
+
     /// Whether every attribute given is in its range.
     fn check_ranges(&self) -> Result<()> {
         let at_most = |argument: &'static str, value: Option<u8>, limit: u8| match value {

@@ -22,7 +22,7 @@ impl ReliableConnection {
     pub(crate) fn new(common: &Common) -> Self {
         Self {
             requester: Requester::new(&common.attributes, common.mtu()),
-            responder: Responder::new(&common.attributes),
+            responder: Responder::new(&common.attributes, common.hold_budget.clone()),
             transport: common.qp_type.transport(),
         }
     }
@@ -38,7 +38,7 @@ impl Service for ReliableConnection {
     }
 
     fn start_receiving(&mut self, common: &Common) {
-        self.responder = Responder::new(&common.attributes);
+        self.responder = Responder::new(&common.attributes, common.hold_budget.clone());
     }
 
     fn start_sending(&mut self, common: &Common) {
@@ -62,7 +62,7 @@ impl Service for ReliableConnection {
         &mut self,
         common: &mut Common,
         around: &mut Surroundings<'_>,
-        _arrival: &Arrival<'_>,
+        arrival: &Arrival<'_>,
         packet: &Packet<'_>,
     ) -> Outcome {
         self.responder.note_arrival(common, around);
@@ -71,7 +71,7 @@ impl Service for ReliableConnection {
                 common.counters.wrong_transport += 1;
                 return Outcome::Alive;
             }
-            self.responder.on_request(common, around, packet)
+            self.responder.on_request(common, around, packet, arrival.datagram)
         } else if common.state.awaits_answers() {
             self.requester.on_response(common, around, packet)
         } else {

@@ -37,23 +37,6 @@ const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest, None);
 const DENIED: Refusal = Refusal::Fatal(NakCode::RemoteAccess, None);
 
 impl Responder {
-    /// Has an XRC target work for the shared receive queue that the request names: one of its domain (IBTA A14.3.1). All packets
-    /// of a message name the same.
-    pub(super) fn enter_srq(
-        &mut self,
-        common: &mut Common,
-        around: &Surroundings<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), Refusal> {
-        let (Some(domain), Some(xrceth)) = (common.xrcd, packet.extensions.xrceth) else { return Ok(()) };
-        if self.message != Message::None && common.srq != Some(xrceth.srq) {
-            return Err(INVALID);
-        }
-        common.pd = around.srqs.pd_in(domain, xrceth.srq).ok_or(INVALID)?;
-        common.srq = Some(xrceth.srq);
-        Ok(())
-    }
-
     /// Executes the request with the expected PSN.
     pub(super) fn execute(
         &mut self,
@@ -61,6 +44,7 @@ impl Responder {
         around: &mut Surroundings<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
+        self.enter_srq(common, around, packet)?;
         let position = packet.info.position;
         let continues = match packet.info.kind {
             Kind::Send => matches!(self.message, Message::Send { .. }),
@@ -93,6 +77,23 @@ impl Responder {
         if packet.bth.ack_request && !is_answered {
             self.acknowledge(common, done, ACK);
         }
+        Ok(())
+    }
+
+    /// Has an XRC target work for the shared receive queue that the request names: one of its domain (IBTA A14.3.1). All packets
+    /// of a message name the same.
+    fn enter_srq(
+        &mut self,
+        common: &mut Common,
+        around: &Surroundings<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let (Some(domain), Some(xrceth)) = (common.xrcd, packet.extensions.xrceth) else { return Ok(()) };
+        if self.message != Message::None && common.srq != Some(xrceth.srq) {
+            return Err(INVALID);
+        }
+        common.pd = around.srqs.pd_in(domain, xrceth.srq).ok_or(INVALID)?;
+        common.srq = Some(xrceth.srq);
         Ok(())
     }
 
