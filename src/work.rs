@@ -4,7 +4,8 @@ use core::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use crate::wire::Qpn;
+use crate::time::Instant;
+use crate::wire::{Qpn, SrqNumber};
 
 /// One element of a scatter/gather list: `length` bytes at `address` in the region of `lkey`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,27 +164,42 @@ pub struct SendRequest {
     pub flags: SendFlags,
     /// For whom; on UD only, and there always.
     pub destination: Option<Destination>,
+    /// XRC only: the peer's shared receive queue that it is for.
+    pub srq: Option<SrqNumber>,
 }
 
 impl SendRequest {
     /// A signalled request over registered memory.
     #[must_use]
     pub fn new(id: u64, operation: Operation, sges: &[Sge]) -> Self {
-        let payload = Payload::Memory(SgeList::from_slice(sges));
-        Self { id, operation, payload, flags: SendFlags::SIGNALED, destination: None }
+        Self::with_payload(id, operation, Payload::Memory(SgeList::from_slice(sges)))
     }
 
     /// A signalled request whose payload is copied now.
     #[must_use]
     pub fn inline(id: u64, operation: Operation, bytes: &[u8]) -> Self {
-        let flags = SendFlags::SIGNALED | SendFlags::INLINE;
-        Self { id, operation, payload: Payload::Inline(SmallVec::from_slice(bytes)), flags, destination: None }
+        Self::with_payload(id, operation, Payload::Inline(SmallVec::from_slice(bytes)))
+    }
+
+    /// A signalled request with this payload.
+    #[must_use]
+    pub fn with_payload(id: u64, operation: Operation, payload: Payload) -> Self {
+        let flags = SendFlags::empty();
+        Self { id, operation, payload, flags, destination: None, srq: None }.with_flags(SendFlags::SIGNALED)
     }
 
     /// The same request as a datagram for `destination`.
     #[must_use]
     pub fn to(mut self, destination: Destination) -> Self {
         self.destination = Some(destination);
+        self
+    }
+
+    /// The same request for this shared receive queue of the peer. Every request of an XRC initiator names one, whatever the
+    /// operation: it also says whose memory may be touched.
+    #[must_use]
+    pub fn to_srq(mut self, srq: SrqNumber) -> Self {
+        self.srq = Some(srq);
         self
     }
 
@@ -337,4 +353,6 @@ pub struct Completion {
     pub has_grh: bool,
     /// More about an error: the AETH syndrome of the NAK that caused it, or 0.
     pub vendor_error: u32,
+    /// When it ended, on the engine's clock, which starts when the device is opened.
+    pub timestamp: Instant,
 }

@@ -41,6 +41,11 @@ impl Engine {
         Self { endpoint, port, start, failure: None, failure_untold: false, watch: Watch::default(), unsent: false }
     }
 
+    /// When its clock began.
+    pub(super) fn start(&self) -> std::time::Instant {
+        self.start
+    }
+
     /// The present time, counted from when the engine was made.
     pub(super) fn now(&self) -> Instant {
         Instant::ZERO + self.start.elapsed()

@@ -8,8 +8,9 @@ use super::gather::{self, ScatterError};
 use super::request::MAX_MESSAGE;
 use crate::event::{AsyncEvent, Event};
 use crate::memory::Access;
+use crate::queue::Taken;
 use crate::wire::{Info, Kind, NakCode, Packet, Position, Reth};
-use crate::work::{Completion, CompletionKind, ReceiveRequest, Status, Tag};
+use crate::work::{Completion, CompletionKind, Status, Tag};
 
 /// The message of which a part has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub(crate) const DENIED: Refusal = Refusal::Fatal(NakCode::RemoteAccess, None);
 pub(crate) struct Incoming {
     message: Message,
     /// Taken from the queue, and not completed yet.
-    current: Option<ReceiveRequest>,
+    current: Option<Taken>,
     /// A packet of this connection came in.
     established: bool,
 }
@@ -83,11 +84,12 @@ impl Incoming {
     /// One packet of a SEND.
     fn send(&mut self, common: &mut Common, around: &mut Surroundings<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
         if self.current.is_none() {
-            self.current = Some(common.take_receive().ok_or(Refusal::NotReady)?);
+            self.current = Some(common.take_receive(around).ok_or(Refusal::NotReady)?);
         }
         let filled = if let Message::Send { filled } = self.message { filled } else { 0 };
-        let list = self.current.as_ref().map_or(&[][..], |request| &request.sges);
-        gather::scatter(around.memory, common.pd, list, filled, packet.payload).map_err(|error| match error {
+        let (list, pd) =
+            self.current.as_ref().map_or((&[][..], common.pd), |taken| (&taken.request.sges[..], taken.pd));
+        gather::scatter(around.memory, pd, list, filled, packet.payload).map_err(|error| match error {
             ScatterError::TooLong => Refusal::Fatal(NakCode::InvalidRequest, Some(Status::LocalLengthError)),
             ScatterError::Access(_) => Refusal::Fatal(NakCode::RemoteOperational, Some(Status::LocalProtectionError)),
         })?;
@@ -118,7 +120,7 @@ impl Incoming {
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         if packet.extensions.immediate.is_some() && self.current.is_none() {
-            self.current = Some(common.take_receive().ok_or(Refusal::NotReady)?);
+            self.current = Some(common.take_receive(around).ok_or(Refusal::NotReady)?);
         }
         let (address, rkey, remaining, length) = match (packet.extensions.reth, self.message) {
             (Some(reth), _) => {
@@ -159,22 +161,22 @@ impl Incoming {
         kind: CompletionKind,
         byte_length: u32,
     ) {
-        let Some(request) = self.current.take() else { return };
+        let Some(taken) = self.current.take() else { return };
         let tag = match (packet.extensions.immediate, packet.extensions.invalidate) {
             (Some(immediate), _) => Tag::Immediate(immediate),
             (None, Some(rkey)) => Tag::Invalidated(rkey),
             (None, None) => Tag::None,
         };
         let solicited = packet.bth.solicited;
-        let done = Completion { id: request.id, kind, byte_length, tag, solicited, ..Completion::default() };
-        common.complete_receive(done, around.events);
+        let done = Completion { kind, byte_length, tag, solicited, ..Completion::default() };
+        common.complete_taken(&taken, done, around.events);
     }
 
     /// Reports the receive request that a message was filling as failed.
     pub(crate) fn fail(&mut self, common: &Common, around: &mut Surroundings<'_>, status: Status) {
-        if let Some(request) = self.current.take() {
-            let failed = Completion { id: request.id, status, kind: CompletionKind::Receive, ..Completion::default() };
-            common.complete_receive(failed, around.events);
+        if let Some(taken) = self.current.take() {
+            let failed = Completion { status, kind: CompletionKind::Receive, ..Completion::default() };
+            common.complete_taken(&taken, failed, around.events);
         }
     }
 
@@ -186,8 +188,8 @@ impl Incoming {
     /// Forgets the message and reports the receive request that it was filling as flushed.
     pub(crate) fn flush(&mut self, common: &Common, around: &mut Surroundings<'_>) {
         self.message = Message::None;
-        if let Some(request) = self.current.take() {
-            common.flush_receive(&request, around.events);
+        if let Some(taken) = self.current.take() {
+            common.flush_taken(&taken, around.events);
         }
     }
 

@@ -1,11 +1,12 @@
 //! One request by itself: whether a queue pair takes it, and how each of its packets is written.
 
+use super::QpType;
 use super::common::Common;
 use super::gather;
 use super::segment;
 use crate::error::{Error, Result};
 use crate::memory::Table;
-use crate::wire::{AtomicEth, Deth, Extensions, Kind, Psn, Reth, Transport, emit_headers, pad_of};
+use crate::wire::{AtomicEth, Deth, Extensions, Kind, Psn, Reth, Xrceth, emit_headers, pad_of};
 use crate::work::{Destination, Operation, Payload, SendFlags, SendRequest, Status};
 
 /// The largest message (rxe's `max_msg_sz` up to 6.1).
@@ -14,7 +15,6 @@ pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 /// Which packet of a request is written, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    pub(crate) transport: Transport,
     /// Payload bytes of a full packet.
     pub(crate) mtu: u32,
     /// Bytes of the message.
@@ -53,6 +53,12 @@ pub(crate) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
             return Err(Error::invalid("sg_list", reason));
         }
         _ => {}
+    }
+    if common.qp_type == QpType::XrcInitiator && request.srq.is_none() {
+        return Err(Error::invalid(
+            "remote_srqn",
+            "a request of an XRC initiator names a shared receive queue of the peer",
+        ));
     }
     if request.operation.is_atomic() && length != 8 {
         return Err(Error::invalid("sg_list", format!("{length} bytes; an atomic fetches exactly 8")));
@@ -93,7 +99,7 @@ pub(crate) fn emit(
     let carried = if operation.fetches() { 0 } else { rest.min(mtu) as usize };
 
     let position = segment::position(cut.packet, cut.packets);
-    let mut bth = common.header(segment::request_opcode(operation, position).of(cut.transport), cut.psn);
+    let mut bth = common.header(segment::request_opcode(operation, position), cut.psn);
     bth.pad = pad_of(carried);
     bth.ack_request = cut.asks;
     let info = bth.opcode.info().ok_or(UNFIT)?;
@@ -102,6 +108,7 @@ pub(crate) fn emit(
         && (info.kind == Kind::Send || matches!(operation, Operation::WriteImmediate(..)));
 
     let mut extensions = extensions(operation, cut.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    extensions.xrceth = request.srq.map(|srq| Xrceth { srq });
     if let Some(destination) = &request.destination {
         bth.destination = destination.qpn;
         let own = common.attributes.qkey.unwrap_or_default();

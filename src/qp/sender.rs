@@ -12,14 +12,13 @@ use crate::error::{Error, Result};
 use crate::event::{AsyncEvent, Event};
 use crate::memory::Access;
 use crate::time::Instant;
-use crate::wire::{Flow, Psn, Transport};
+use crate::wire::{Flow, Psn};
 use crate::work::{Completion, CompletionKind, Payload, SendFlags, SendRequest, Status};
 
 /// Requests that become packets, once and in order. A request is done when its last packet is handed to the port: nobody
 /// will ever say more about it (IBTA 9.8.2.1, 9.8.3.1).
 #[derive(Debug)]
 pub(crate) struct Sender {
-    transport: Transport,
     ring: VecDeque<Posted>,
     /// The next packet of the front request.
     packet: u32,
@@ -47,9 +46,8 @@ struct Posted {
 }
 
 impl Sender {
-    pub(crate) fn new(transport: Transport, attributes: &Attributes) -> Self {
+    pub(crate) fn new(attributes: &Attributes) -> Self {
         Self {
-            transport,
             ring: VecDeque::new(),
             packet: 0,
             next: attributes.send_psn.unwrap_or_default(),
@@ -62,6 +60,16 @@ impl Sender {
     /// Where the last packet goes.
     pub(crate) fn flow(&self) -> Option<Flow> {
         self.flow
+    }
+
+    /// The PSN of the next packet.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.next
+    }
+
+    /// Whether a message was begun and is not finished.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.packet > 0
     }
 
     /// Asks for an event when what was begun is finished.
@@ -125,7 +133,6 @@ impl Sender {
             return (None, self.fail(common, around, Status::LocalProtectionError));
         }
         let cut = Cut {
-            transport: self.transport,
             mtu: front.mtu,
             length: front.length,
             packets: front.packets,

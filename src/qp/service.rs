@@ -6,7 +6,7 @@ use super::common::{Common, Outcome, Surroundings};
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::time::Instant;
-use crate::wire::{Arrival, Flow, Packet, Transport};
+use crate::wire::{Arrival, Flow, Packet, Psn, Transport};
 use crate::work::SendRequest;
 
 /// The machine of a transport service.
@@ -76,6 +76,16 @@ pub(crate) trait Service: fmt::Debug + Send {
     /// Where the packet that was made last goes.
     fn way(&self, common: &Common) -> Option<Flow> {
         common.flow
+    }
+
+    /// The PSNs of the next new request to be sent, and of the next request to come.
+    fn psns(&self) -> [Option<Psn>; 2] {
+        [None, None]
+    }
+
+    /// Whether what was begun before the move to SQD is not finished.
+    fn is_draining(&self) -> bool {
+        false
     }
 
     /// The cost of what was sent and is not acknowledged.

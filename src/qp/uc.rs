@@ -21,7 +21,7 @@ pub(crate) struct UnreliableConnection {
 
 impl UnreliableConnection {
     pub(crate) fn new(common: &Common) -> Self {
-        Self { sender: Sender::new(Transport::Uc, &common.attributes), receiver: Receiver::new(&common.attributes) }
+        Self { sender: Sender::new(&common.attributes), receiver: Receiver::new(&common.attributes) }
     }
 }
 
@@ -39,7 +39,7 @@ impl Service for UnreliableConnection {
     }
 
     fn start_sending(&mut self, common: &Common) {
-        self.sender = Sender::new(Transport::Uc, &common.attributes);
+        self.sender = Sender::new(&common.attributes);
     }
 
     fn configure(&mut self, _common: &Common) {}
@@ -99,6 +99,14 @@ impl Service for UnreliableConnection {
         room: &mut [u8],
     ) -> (Option<usize>, Outcome) {
         self.sender.poll_transmit(common, around, room)
+    }
+
+    fn psns(&self) -> [Option<Psn>; 2] {
+        [Some(self.sender.next_psn()), Some(self.receiver.expected)]
+    }
+
+    fn is_draining(&self) -> bool {
+        self.sender.is_draining()
     }
 
     fn flush_sends(&mut self, common: &Common, around: &mut Surroundings<'_>) {

@@ -8,21 +8,22 @@ use super::sender::Sender;
 use super::service::Service;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::queue::Taken;
 use crate::time::Instant;
-use crate::wire::{Arrival, Deth, Flow, Grh, Packet, Qpn, Transport};
-use crate::work::{Completion, CompletionKind, Operation, ReceiveRequest, SendRequest, Status, Tag};
+use crate::wire::{Arrival, Deth, Flow, Grh, Packet, Psn, Qpn, Transport};
+use crate::work::{Completion, CompletionKind, Operation, SendRequest, Status, Tag};
 
 /// The UD service of a queue pair.
 #[derive(Debug)]
 pub(crate) struct UnreliableDatagram {
     sender: Sender,
     /// Taken from the queue for a datagram that it was too small for, and there for the next.
-    current: Option<ReceiveRequest>,
+    current: Option<Taken>,
 }
 
 impl UnreliableDatagram {
     pub(crate) fn new(common: &Common) -> Self {
-        Self { sender: Sender::new(Transport::Ud, &common.attributes), current: None }
+        Self { sender: Sender::new(&common.attributes), current: None }
     }
 
     /// Places a datagram in a receive request: the header that says where it came from, then its payload.
@@ -33,16 +34,17 @@ impl UnreliableDatagram {
         arrival: &Arrival<'_>,
         packet: &Packet<'_>,
     ) -> Option<Outcome> {
-        let request = self.current.take().or_else(|| common.take_receive())?;
+        let taken = self.current.take().or_else(|| common.take_receive(around))?;
+        let sges = &taken.request.sges;
         let length = Grh::LEN + packet.payload.len();
-        let room: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        let room: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
         if room < length as u64 {
-            self.current = Some(request);
+            self.current = Some(taken);
             return None;
         }
         let &Arrival { source, destination, traffic_class, hop_limit, datagram, .. } = arrival;
         let grh = Grh { source, destination, traffic_class, hop_limit }.emit(datagram.len());
-        let place = |offset, bytes| gather::scatter(around.memory, common.pd, &request.sges, offset, bytes);
+        let place = |offset, bytes| gather::scatter(around.memory, taken.pd, sges, offset, bytes);
         let placed = place(0, &grh).and_then(|()| place(Grh::LEN as u64, packet.payload));
         let (status, outcome) = match placed {
             Ok(()) => (Status::Success, Outcome::Alive),
@@ -50,7 +52,6 @@ impl UnreliableDatagram {
             Err(ScatterError::Access(_)) => (Status::LocalProtectionError, Outcome::Failed),
         };
         let completion = Completion {
-            id: request.id,
             status,
             kind: CompletionKind::Receive,
             // At most a packet.
@@ -61,7 +62,7 @@ impl UnreliableDatagram {
             has_grh: true,
             ..Completion::default()
         };
-        common.complete_receive(completion, around.events);
+        common.complete_taken(&taken, completion, around.events);
         Some(outcome)
     }
 }
@@ -89,7 +90,7 @@ impl Service for UnreliableDatagram {
     fn start_receiving(&mut self, _common: &Common) {}
 
     fn start_sending(&mut self, common: &Common) {
-        self.sender = Sender::new(Transport::Ud, &common.attributes);
+        self.sender = Sender::new(&common.attributes);
     }
 
     fn configure(&mut self, _common: &Common) {}
@@ -169,6 +170,14 @@ impl Service for UnreliableDatagram {
         self.sender.poll_transmit(common, around, room)
     }
 
+    fn psns(&self) -> [Option<Psn>; 2] {
+        [Some(self.sender.next_psn()), None]
+    }
+
+    fn is_draining(&self) -> bool {
+        self.sender.is_draining()
+    }
+
     fn way(&self, _common: &Common) -> Option<Flow> {
         self.sender.flow()
     }
@@ -179,8 +188,8 @@ impl Service for UnreliableDatagram {
 
     fn flush(&mut self, common: &Common, around: &mut Surroundings<'_>, _keep_replies: bool) {
         self.sender.flush(common, around);
-        if let Some(request) = self.current.take() {
-            common.flush_receive(&request, around.events);
+        if let Some(taken) = self.current.take() {
+            common.flush_taken(&taken, around.events);
         }
     }
 }

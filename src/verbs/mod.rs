@@ -34,6 +34,7 @@
 //! ```
 
 mod ah;
+mod batch;
 mod channel;
 mod context;
 mod cq;
@@ -47,8 +48,11 @@ mod open;
 mod pd;
 mod peer;
 mod qp;
+mod srq;
+mod xrc;
 
 pub use ah::AddressHandle;
+pub use batch::Batch;
 pub use channel::CompletionChannel;
 pub use context::Context;
 pub use cq::CompletionQueue;
@@ -60,6 +64,8 @@ pub use open::{Backend, Faults, OpenOptions};
 pub use pd::ProtectionDomain;
 pub use peer::{ConnectOptions, Peer, random_psn};
 pub use qp::{PostError, QpConfig, QueuePair};
+pub use srq::{SharedReceiveQueue, SrqConfig};
+pub use xrc::XrcDomain;
 
 pub use crate::counters::Counters;
 pub use crate::error::{Error, Result};
@@ -67,8 +73,9 @@ pub use crate::event::AsyncEvent;
 pub use crate::memory::Access;
 pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
-pub use crate::queue::Arm;
-pub use crate::wire::{Gid, Grh, Psn, Qpn};
+pub use crate::queue::{Arm, SrqInfo};
+pub use crate::time::Instant;
+pub use crate::wire::{Gid, Grh, Psn, Qpn, SrqNumber};
 pub use crate::work::{
     Completion, CompletionKind, Destination, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
     Status, Tag,

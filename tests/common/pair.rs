@@ -223,12 +223,8 @@ impl Pair {
 /// A queue pair as the tests use it: small queues, long lists, 512 bytes inline.
 pub fn init(pd: PdNumber, cq: &Arc<CompletionQueue>) -> QpInit {
     QpInit {
-        qp_type: QpType::Rc,
-        pd,
-        send_cq: Arc::clone(cq),
-        receive_cq: Arc::clone(cq),
         capacity: Capacity { max_send_sge: 32, max_receive_sge: 32, max_inline: 512, ..Capacity::default() },
-        signal_all: false,
+        ..QpInit::new(pd, Arc::clone(cq), Arc::clone(cq))
     }
 }
 

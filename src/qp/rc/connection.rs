@@ -3,17 +3,19 @@
 use super::{Requester, Responder};
 use crate::counters::Counters;
 use crate::error::Result;
+use crate::qp::QpType;
 use crate::qp::common::{Common, Outcome, Surroundings};
 use crate::qp::service::Service;
 use crate::time::Instant;
-use crate::wire::{Arrival, Packet, Transport};
+use crate::wire::{Arrival, Packet, Psn, Transport};
 use crate::work::SendRequest;
 
-/// The RC service of a queue pair.
+/// The RC service of a queue pair, and the XRC service: an initiator uses only the requester, a target only the responder.
 #[derive(Debug)]
 pub(crate) struct ReliableConnection {
     requester: Requester,
     responder: Responder,
+    transport: Transport,
 }
 
 impl ReliableConnection {
@@ -21,13 +23,14 @@ impl ReliableConnection {
         Self {
             requester: Requester::new(&common.attributes, common.mtu()),
             responder: Responder::new(&common.attributes, common.hold_budget.clone()),
+            transport: common.qp_type.transport(),
         }
     }
 }
 
 impl Service for ReliableConnection {
     fn transport(&self) -> Transport {
-        Transport::Rc
+        self.transport
     }
 
     fn accepts(&self, common: &Common, arrival: &Arrival<'_>, _packet: &Packet<'_>, dropped: &mut Counters) -> bool {
@@ -64,6 +67,10 @@ impl Service for ReliableConnection {
     ) -> Outcome {
         self.responder.note_arrival(common, around);
         if packet.info.kind.is_request() {
+            if common.qp_type == QpType::XrcInitiator {
+                common.counters.wrong_transport += 1;
+                return Outcome::Alive;
+            }
             self.responder.on_request(common, around, packet, arrival.datagram)
         } else if common.state.awaits_answers() {
             self.requester.on_response(common, around, packet)
@@ -104,6 +111,14 @@ impl Service for ReliableConnection {
             Some((length, outcome)) => (Some(length), outcome),
             None => (self.requester.poll_transmit(common, around, window, room), Outcome::Alive),
         }
+    }
+
+    fn psns(&self) -> [Option<Psn>; 2] {
+        [Some(self.requester.next_psn()), Some(self.responder.next_psn())]
+    }
+
+    fn is_draining(&self) -> bool {
+        self.requester.is_draining()
     }
 
     fn in_flight(&self) -> u64 {

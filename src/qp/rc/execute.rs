@@ -17,6 +17,7 @@ impl Responder {
         around: &mut Surroundings<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
+        self.enter_srq(common, around, packet)?;
         if !self.incoming.fits_order(packet.info) {
             return Err(INVALID);
         }
@@ -42,6 +43,23 @@ impl Responder {
         Ok(())
     }
 
+    /// Has an XRC target work for the shared receive queue that the request names: one of its domain (IBTA A14.3.1). All packets
+    /// of a message name the same.
+    fn enter_srq(
+        &mut self,
+        common: &mut Common,
+        around: &Surroundings<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let (Some(domain), Some(xrceth)) = (common.xrcd, packet.extensions.xrceth) else { return Ok(()) };
+        if self.incoming.is_busy() && common.srq != Some(xrceth.srq) {
+            return Err(INVALID);
+        }
+        common.pd = around.srqs.pd_in(domain, xrceth.srq).ok_or(INVALID)?;
+        common.srq = Some(xrceth.srq);
+        Ok(())
+    }
+
     /// A message is complete.
     fn finish(&mut self) {
         self.msn = (self.msn + 1) & 0xff_ffff;
@@ -56,10 +74,11 @@ impl Responder {
         let (first, last) = (self.expected, self.expected.plus(psns - 1));
         let Reth { address, rkey, length } = reth;
         self.finish();
-        self.replay.push(Executed { first, last, kind: ExecutedKind::Read { address, rkey, length } });
+        self.replay.push(Executed { first, last, kind: ExecutedKind::Read { pd: common.pd, address, rkey, length } });
         self.replies.push(Reply::Read(ReadReply {
             psn: first,
             last,
+            pd: common.pd,
             address,
             rkey,
             remaining: length,

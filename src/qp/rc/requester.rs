@@ -14,7 +14,7 @@ use crate::qp::request::{self, Cut};
 use crate::qp::timer::Timer;
 use crate::qp::{Attributes, State};
 use crate::time::Instant;
-use crate::wire::{Psn, Transport};
+use crate::wire::Psn;
 use crate::work::{Completion, CompletionKind, Operation, Payload, SendFlags, SendRequest, Status};
 
 /// What the peer is asked: the send queue and all that is known of its way.
@@ -84,6 +84,16 @@ impl Requester {
     /// Asks for an event when what was begun is finished.
     pub(crate) fn drain(&mut self) {
         self.drain_pending = true;
+    }
+
+    /// Whether the event that the queue is drained is yet to come.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain_pending
+    }
+
+    /// The PSN of the next new request.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.queue.next_psn()
     }
 
     /// The cost of what was sent and is not acknowledged.
@@ -250,17 +260,7 @@ impl Requester {
         let psn = wqe.begun?.first.plus(next.cursor.packet);
         let fetches = wqe.request.operation.fetches();
         let (length, packets) = (wqe.length, wqe.packets);
-        let transport = Transport::Rc;
-        let cut = Cut {
-            transport,
-            mtu: common.mtu(),
-            length,
-            packets,
-            packet: next.cursor.packet,
-            psns: next.psns,
-            psn,
-            asks,
-        };
+        let cut = Cut { mtu: common.mtu(), length, packets, packet: next.cursor.packet, psns: next.psns, psn, asks };
         match request::emit(common, around.memory, &wqe.request, &cut, room) {
             Ok(length) => {
                 self.note_sent(common, around.now, psn, next, fetches);

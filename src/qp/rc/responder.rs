@@ -52,6 +52,11 @@ impl Responder {
         self.replay.resize(depth(attributes));
     }
 
+    /// The PSN of the next request.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.expected
+    }
+
     /// Whether an answer is owed.
     pub(crate) fn wants_transmit(&self) -> bool {
         !self.replies.is_empty()
@@ -213,7 +218,7 @@ impl Responder {
             (ExecutedKind::Atomic { original }, Kind::CompareSwap | Kind::FetchAdd) => {
                 Some(Reply::Atomic { psn, original, msn: self.msn, is_again: true })
             }
-            (ExecutedKind::Read { address, rkey, length }, Kind::ReadRequest) => {
+            (ExecutedKind::Read { pd, address, rkey, length }, Kind::ReadRequest) => {
                 let again = packet.extensions.reth?;
                 let skipped = u64::from(psn.distance(executed.first).cast_unsigned()) * u64::from(common.mtu());
                 let left = u64::from(length).checked_sub(skipped)?;
@@ -224,6 +229,7 @@ impl Responder {
                 is_part.then_some(Reply::Read(ReadReply {
                     psn,
                     last,
+                    pd,
                     address: again.address,
                     rkey,
                     remaining: again.length,
