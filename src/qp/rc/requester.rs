@@ -153,7 +153,9 @@ impl Requester {
         }
         let next = self.next(common, self.queue.cursor, window)?;
         if !self.begin(common, around, next.cursor.index) {
-            return None;
+            // What was sent before it did not ask for an acknowledge, since more was to follow.
+            let newest = self.probe_packet(common, Probe::Newest).filter(|_| self.queue.in_flight() > 0)?;
+            return self.emit(common, around, newest, true, room);
         }
         let after = self.after(&next);
         let window_after = window.saturating_sub(next.cost);
