@@ -103,6 +103,8 @@ impl Driver {
     pub fn command<T>(&self, command: impl FnOnce(&mut Endpoint, Instant) -> T) -> T {
         let mut engine = self.shared.lock();
         let now = engine.now();
+        // The command may destroy the queue pair that owes them.
+        engine.transmit_deferred(now);
         let result = command(&mut engine.endpoint, now);
         // Only leaving: joining has a way of its own, which can fail.
         let _ = engine.update_memberships();
@@ -208,7 +210,7 @@ impl Driver {
         let Some(mut engine) = self.shared.try_lock() else { return };
         // Only the holder of the lock writes, so this needs no atomic addition.
         self.shared.polls.store(self.shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        engine.progress(1);
+        engine.poll();
         self.shared.settle(engine);
     }
 
@@ -235,6 +237,9 @@ impl Drop for Driver {
             // An error means that the thread panicked, which it has reported itself.
             let _ = thread.join();
         }
+        let mut engine = self.shared.lock();
+        let now = engine.now();
+        engine.transmit_deferred(now);
     }
 }
 

@@ -373,6 +373,18 @@ impl Endpoint {
         None
     }
 
+    /// Whether all that waits to be sent are acknowledges of a few queue pairs, which may wait for a moment: the program's
+    /// next request goes ahead of them, and with them.
+    #[must_use]
+    pub fn owes_only_acknowledges(&self) -> bool {
+        const FEW: usize = 4;
+        let owes = |index| {
+            let window = self.paths.room(index);
+            self.pairs.get(index).is_some_and(|pair| pair.owes_only_acknowledge(window))
+        };
+        self.ready.iter().len() <= FEW && self.ready.iter().all(owes)
+    }
+
     /// The next packet of the queue pair at `index`.
     fn transmit(&mut self, now: Instant, index: usize, room: &mut [u8]) -> Option<Transmit> {
         let window = self.paths.room(index);

@@ -74,8 +74,8 @@ impl Endpoint {
         while let Some(event) = self.events.get(at) {
             at += 1;
             let &Event::Async(AsyncEvent::CqError(cq)) = event else { continue };
-            let srqs = self.srqs.completing_on(cq).map(|srq| Event::Async(AsyncEvent::SrqError(srq)));
-            self.events.extend(srqs);
+            let srqs = self.srqs.fail_on(cq).into_iter();
+            self.events.extend(srqs.map(|srq| Event::Async(AsyncEvent::SrqError(srq))));
             for index in self.pairs.completing_on(cq) {
                 // The events that this causes come behind those that are here, and their turn with them.
                 self.handle(now, index, |pair, around| pair.on_cq_error(around));

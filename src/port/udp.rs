@@ -36,11 +36,16 @@ pub struct UdpPort {
     queue: Queue<SocketIndex>,
     batch: ReceiveBatch,
     counters: PortCounters,
-    /// Which address the next burst is received for first.
+    /// Which address had something last.
     turn: usize,
+    /// Calls of `receive`.
+    looks: u32,
 }
 
 impl UdpPort {
+    /// How often all addresses are looked at, in calls of `receive`.
+    const LOOK_AT_ALL: u32 = 8;
+
     /// Takes UDP port 4791 of each of `addresses`.
     ///
     /// # Errors
@@ -58,6 +63,7 @@ impl UdpPort {
             batch: ReceiveBatch::new(),
             counters: PortCounters::default(),
             turn: 0,
+            looks: 0,
         })
     }
 
@@ -94,20 +100,26 @@ impl Port for UdpPort {
     }
 
     fn receive(&mut self, sink: &mut dyn FnMut(Arrival<'_>)) -> io::Result<usize> {
-        // One address has a burst, and then the next, so that none starves.
+        // A program that polls looks often and mostly in vain, and each look at an address is a system call: usually only
+        // the address that had something last is looked at, every eighth time all of them, from another one on.
+        self.looks = self.looks.wrapping_add(1);
         let count = self.locals.len();
-        for _ in 0..count {
-            let turn = self.turn % count;
-            self.turn = turn + 1;
-            let Some(local) = self.locals.get_mut(turn) else {
-                break;
-            };
+        let is_for_all = self.looks.is_multiple_of(Self::LOOK_AT_ALL);
+        let tries = if is_for_all { count } else { 1 };
+        for _ in 0..tries {
+            if tries > 1 {
+                self.turn = (self.turn + 1) % count;
+            }
+            let Some(local) = self.locals.get_mut(self.turn) else { break };
             let datagrams = local.receiver.receive(&mut self.batch, &mut self.counters, sink)?;
             if datagrams > 0 {
                 return Ok(datagrams);
             }
         }
-        self.groups.receive(&mut self.batch, &mut self.counters, sink)
+        if is_for_all || self.groups.had_last() {
+            return self.groups.receive(&mut self.batch, &mut self.counters, sink);
+        }
+        Ok(0)
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

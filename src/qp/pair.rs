@@ -109,6 +109,11 @@ impl QueuePair {
         self.service.wants_transmit(&self.common, window)
     }
 
+    /// Whether all that waits to be sent is an acknowledge.
+    pub(crate) fn owes_only_acknowledge(&self, window: u64) -> bool {
+        self.service.owes_only_acknowledge(&self.common, window)
+    }
+
     /// Whether only a window of this size holds the next packet back.
     pub(crate) fn is_held_by_window(&self, window: u64) -> bool {
         self.service.is_held_by_window(&self.common, window)

@@ -64,6 +64,11 @@ pub(crate) trait Service: fmt::Debug + Send {
     /// Whether only a window of this size holds the next packet back.
     fn is_held_by_window(&self, common: &Common, window: u64) -> bool;
 
+    /// Whether all that waits to be sent is an acknowledge, which may wait for a moment.
+    fn owes_only_acknowledge(&self, _common: &Common, _window: u64) -> bool {
+        false
+    }
+
     /// The next packet, written to `room`; its length without the ICRC.
     fn poll_transmit(
         &mut self,

@@ -66,6 +66,8 @@ struct SharedReceiveQueue {
     /// Queue pairs that were made with it.
     users: usize,
     extended: Option<Extended>,
+    /// The completion queue of an extended one overran: nothing that it takes could be reported.
+    failed: bool,
 }
 
 /// A request that a message took.
@@ -110,8 +112,14 @@ impl SharedReceiveQueues {
             self.free.pop_front().ok_or(Error::Full { what: "the table of shared receive queues", limit })?
         };
         let requests = ReceiveQueue::new(init.max_wr as usize, init.max_sge as usize);
-        self.queues[index] =
-            Some(SharedReceiveQueue { pd: init.pd, requests, limit: 0, users: 0, extended: init.extended });
+        self.queues[index] = Some(SharedReceiveQueue {
+            pd: init.pd,
+            requests,
+            limit: 0,
+            users: 0,
+            extended: init.extended,
+            failed: false,
+        });
         // At most 2^16.
         Ok(SrqNumber::new(index as u32 + 1))
     }
@@ -212,20 +220,25 @@ impl SharedReceiveQueues {
         Some(Taken { request, pd: queue.pd, cq })
     }
 
-    /// Whose memory requests to the queue may use, when it is one of the XRC domain.
+    /// Whose memory requests to the queue may use, when it is one of the XRC domain and works.
     pub(crate) fn pd_in(&self, domain: XrcdNumber, number: SrqNumber) -> Option<PdNumber> {
         let queue = self.find(number).ok()?;
-        queue.extended.as_ref().filter(|extended| extended.domain == domain).map(|_| queue.pd)
+        let is_in_domain = queue.extended.as_ref().is_some_and(|extended| extended.domain == domain);
+        (is_in_domain && !queue.failed).then_some(queue.pd)
     }
 
-    /// Those that complete on the completion queue `cq`.
-    pub(crate) fn completing_on(&self, cq: u32) -> impl Iterator<Item = SrqNumber> {
-        let completes = move |queue: &&SharedReceiveQueue| queue.extended.as_ref().is_some_and(|e| e.cq.number() == cq);
-        let places = self.queues.iter().enumerate();
-        places.filter(move |(_, queue)| queue.as_ref().filter(completes).is_some()).map(|(index, _)| {
-            // At most 2^16.
-            SrqNumber::new(index as u32 + 1)
-        })
+    /// The completion queue `cq` overran: those that complete there take no message any more.
+    pub(crate) fn fail_on(&mut self, cq: u32) -> Vec<SrqNumber> {
+        let mut failed = Vec::new();
+        for (index, queue) in self.queues.iter_mut().enumerate() {
+            let Some(queue) = queue else { continue };
+            if queue.extended.as_ref().is_some_and(|extended| extended.cq.number() == cq) && !queue.failed {
+                queue.failed = true;
+                // At most 2^16.
+                failed.push(SrqNumber::new(index as u32 + 1));
+            }
+        }
+        failed
     }
 
     fn find(&self, number: SrqNumber) -> Result<&SharedReceiveQueue> {

@@ -21,11 +21,13 @@ pub(super) struct Groups {
     poll: OwnedFd,
     /// Which one the next burst is received for first.
     turn: usize,
+    /// Whether the last look found something.
+    had_last: bool,
 }
 
 impl Groups {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { receivers: Vec::new(), poll: epoll::create(epoll::CreateFlags::CLOEXEC)?, turn: 0 })
+        Ok(Self { receivers: Vec::new(), poll: epoll::create(epoll::CreateFlags::CLOEXEC)?, turn: 0, had_last: false })
     }
 
     /// Readable when something arrived for a group.
@@ -59,6 +61,11 @@ impl Groups {
         self.receivers.retain(|receiver| receiver.address != group);
     }
 
+    /// Whether something was there for a group when it was last looked at.
+    pub(super) fn had_last(&self) -> bool {
+        self.had_last
+    }
+
     /// Receives a burst for one of the groups.
     pub(super) fn receive(
         &mut self,
@@ -73,9 +80,11 @@ impl Groups {
             let Some(receiver) = self.receivers.get_mut(turn) else { break };
             let datagrams = receiver.receive(batch, counters, sink)?;
             if datagrams > 0 {
+                self.had_last = true;
                 return Ok(datagrams);
             }
         }
+        self.had_last = false;
         Ok(0)
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct ReliableConnection {
     requester: Requester,
     responder: Responder,
     transport: Transport,
+    /// A request was sent ahead of an acknowledge that is owed.
+    yielded: bool,
 }
 
 impl ReliableConnection {
@@ -24,6 +26,7 @@ impl ReliableConnection {
             requester: Requester::new(&common.attributes, common.mtu()),
             responder: Responder::new(&common.attributes, common.hold_budget.clone()),
             transport: common.qp_type.transport(),
+            yielded: false,
         }
     }
 }
@@ -100,6 +103,10 @@ impl Service for ReliableConnection {
         self.requester.is_held_by_window(common, window)
     }
 
+    fn owes_only_acknowledge(&self, common: &Common, window: u64) -> bool {
+        self.responder.owes_only_acknowledge() && !self.requester.wants_transmit(common, window)
+    }
+
     fn poll_transmit(
         &mut self,
         common: &mut Common,
@@ -107,6 +114,15 @@ impl Service for ReliableConnection {
         window: u64,
         room: &mut [u8],
     ) -> (Option<usize>, Outcome) {
+        // A request is awaited more eagerly than an acknowledge: one goes ahead.
+        if !self.yielded && self.responder.owes_only_acknowledge() {
+            let length = self.requester.poll_transmit(common, around, window, room);
+            self.yielded = length.is_some();
+            if self.yielded {
+                return (length, Outcome::Alive);
+            }
+        }
+        self.yielded = false;
         match self.responder.poll_transmit(common, around, room) {
             Some((length, outcome)) => (Some(length), outcome),
             None => (self.requester.poll_transmit(common, around, window, room), Outcome::Alive),

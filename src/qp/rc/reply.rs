@@ -80,6 +80,11 @@ impl Replies {
         self.queue.is_empty()
     }
 
+    /// Whether nothing is owed but an acknowledge.
+    pub(super) fn are_only_acknowledge(&self) -> bool {
+        matches!(self.queue.front(), Some(Reply::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) if self.queue.len() == 1)
+    }
+
     pub(super) fn clear(&mut self) {
         self.queue.clear();
     }

@@ -62,6 +62,11 @@ impl Responder {
         !self.replies.is_empty()
     }
 
+    /// Whether nothing is owed but an acknowledge.
+    pub(crate) fn owes_only_acknowledge(&self) -> bool {
+        self.replies.are_only_acknowledge()
+    }
+
     /// The next answer, written to `room`.
     pub(crate) fn poll_transmit(
         &mut self,
