@@ -63,6 +63,8 @@ impl Port for TestPort {
 
     fn leave(&mut self, _group: IpAddr) {}
 
+    fn set_addresses(&mut self, _addresses: &[IpAddr]) {}
+
     fn backlog(&self) -> bool {
         false
     }

@@ -19,7 +19,7 @@ use rand_chacha::rand_core::SeedableRng;
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{AsyncEvent, Event};
 use crate::memory::Table;
 use crate::qp::{Attributes, HoldBudget, Mtu, QpInfo, QpInit, QpType, QueuePair, Surroundings};
 use crate::queue::SharedReceiveQueues;
@@ -38,7 +38,7 @@ use schedule::{Deadlines, Ready};
 pub struct Config {
     /// The high byte of its queue pair numbers: 1 for a lone process.
     pub slot: u8,
-    /// Its addresses, by GID index.
+    /// Its addresses, by GID index; an unspecified one stands for an index without a GID.
     pub gids: Vec<IpAddr>,
     /// The largest path MTU that its link carries.
     pub mtu: Mtu,
@@ -153,6 +153,17 @@ impl Endpoint {
     fn pair(&self, qpn: Qpn) -> Result<&QueuePair> {
         let pair = self.pairs.find(qpn).and_then(|index| self.pairs.get(index));
         pair.ok_or_else(|| missing(qpn))
+    }
+
+    /// Replaces the table of GIDs; an unspecified address stands for an index without one. Queue pairs whose address is gone
+    /// keep it: what they send does not arrive any more, and they fail by their retries.
+    pub fn set_gids(&mut self, gids: Vec<IpAddr>) {
+        self.gids = gids;
+    }
+
+    /// Adds an event for the program, for whoever sees what the endpoint does not.
+    pub fn push_event(&mut self, event: AsyncEvent) {
+        self.events.push_back(Event::Async(event));
     }
 
     /// Makes a queue pair in RESET.

@@ -161,6 +161,10 @@ impl<P: Port> Port for Fault<P> {
         self.port.leave(group);
     }
 
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        self.port.set_addresses(addresses);
+    }
+
     fn counters(&self) -> PortCounters {
         self.port.counters()
     }

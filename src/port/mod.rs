@@ -24,7 +24,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 pub use fault::{Fault, FaultConfig, FaultCounters};
-pub use interface::{Interface, InterfaceAddress, interfaces};
+pub use interface::{Interface, InterfaceAddress, InterfaceChanges, interfaces};
 pub use packet::PacketPort;
 pub use pcap::Capture;
 pub use sim::{Network, SimConfig, SimCounters, SimDatagram, SimPort, Verdict};
@@ -90,6 +90,11 @@ pub trait Port: Send {
 
     /// Ends that.
     fn leave(&mut self, group: IpAddr);
+
+    /// Takes those of `addresses` that it does not have, and gives up its others. One that cannot be taken, because its UDP
+    /// port is busy for instance, is left out: [`addresses`](Port::addresses) says what it has now. What waited to be sent may
+    /// be lost; the [`descriptors`](Port::descriptors) may be others afterwards.
+    fn set_addresses(&mut self, addresses: &[IpAddr]);
 
     /// What the port counted.
     fn counters(&self) -> PortCounters;

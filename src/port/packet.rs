@@ -39,11 +39,12 @@ const BURST: usize = 16;
 pub struct PacketPort {
     addresses: Vec<IpAddr>,
     link: Link,
+    interface_index: u32,
     queue: Queue<HopIndex>,
     batch: ReceiveBatch,
     counters: PortCounters,
     /// UDP sockets that keep the kernel from answering. See [`link::hold_port`].
-    _holders: Vec<Socket>,
+    holders: Vec<Socket>,
     /// Sockets that are members of multicast groups, so that the interface and the network deliver those here.
     members: HashMap<IpAddr, Socket>,
 }
@@ -65,10 +66,11 @@ impl PacketPort {
         Ok(Self {
             addresses: addresses.to_vec(),
             link: Link::open(&interface, addresses)?,
+            interface_index: interface.index,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
             counters: PortCounters::default(),
-            _holders: addresses.iter().map(hold).collect::<io::Result<_>>()?,
+            holders: addresses.iter().map(hold).collect::<io::Result<_>>()?,
             members: HashMap::new(),
         })
     }
@@ -163,6 +165,23 @@ impl Port for PacketPort {
 
     fn leave(&mut self, group: IpAddr) {
         self.members.remove(&group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        let known = std::mem::take(&mut self.addresses);
+        let mut kept: Vec<(IpAddr, Socket)> = known.into_iter().zip(self.holders.drain(..)).collect();
+        for &address in addresses {
+            let holder = match kept.iter().position(|(own, _)| *own == address) {
+                Some(place) => kept.swap_remove(place).1,
+                None => match link::hold_port(address, self.interface_index) {
+                    Ok(holder) => holder,
+                    Err(_) => continue,
+                },
+            };
+            self.addresses.push(address);
+            self.holders.push(holder);
+        }
+        self.link.addresses.clone_from(&self.addresses);
     }
 
     fn counters(&self) -> PortCounters {

@@ -135,6 +135,10 @@ impl<P: Port, W: Write + Send> Port for Capture<P, W> {
         self.port.leave(group);
     }
 
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        self.port.set_addresses(addresses);
+    }
+
     fn counters(&self) -> PortCounters {
         self.port.counters()
     }

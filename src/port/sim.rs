@@ -315,6 +315,9 @@ impl Port for SimPort {
         self.network.wires().leave(group, self.addresses[0]);
     }
 
+    /// Stays what it is: a simulated port is its address.
+    fn set_addresses(&mut self, _addresses: &[IpAddr]) {}
+
     fn counters(&self) -> PortCounters {
         self.counters
     }

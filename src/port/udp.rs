@@ -136,6 +136,22 @@ impl Port for UdpPort {
         sockets
     }
 
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        // What waits to be sent names its socket by place, and places change.
+        let _ = self.queue.flush(&mut self.locals, &mut self.counters);
+        self.queue = Queue::new();
+        let mut kept = std::mem::take(&mut self.locals);
+        for &address in addresses {
+            let local = match kept.iter().position(|local| local.address == address) {
+                Some(place) => Ok(kept.swap_remove(place)),
+                None => super::interface::scope_of(address).and_then(|scope| Local::bind(address, scope)),
+            };
+            self.locals.extend(local);
+        }
+        self.addresses = self.locals.iter().map(|local| local.address).collect();
+        self.turn = 0;
+    }
+
     fn join(&mut self, group: IpAddr) -> io::Result<()> {
         self.groups.join(group, &self.addresses)
     }

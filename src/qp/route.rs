@@ -12,7 +12,7 @@ const DEFAULT_HOP_LIMIT: u8 = 64;
 /// The address of the GID that packets come from.
 fn source(address: &AddressVector, gids: &[IpAddr]) -> Result<IpAddr> {
     let index = address.source_gid_index;
-    let gid = gids.get(usize::from(index)).copied();
+    let gid = gids.get(usize::from(index)).copied().filter(|gid| !gid.is_unspecified());
     gid.ok_or_else(|| Error::invalid("sgid_index", format!("there is no GID {index}; there are {}", gids.len())))
 }
 

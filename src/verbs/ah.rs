@@ -66,7 +66,7 @@ impl AddressHandle {
         let header = Grh::parse(grh).filter(|_| completion.has_grh);
         let header = header.ok_or_else(|| Error::invalid("grh", "not the header of a received datagram"))?;
         // A datagram for a group came to no address of ours in particular.
-        let own = &pd.context.addresses;
+        let own = &pd.context.place.gids();
         let fits = |address: &std::net::IpAddr| match header.destination.is_multicast() {
             true => {
                 let is_narrow = |address| Gid::from(address).is_link_local();

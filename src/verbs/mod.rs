@@ -41,6 +41,7 @@ mod cq;
 mod device;
 mod event_queue;
 mod events;
+mod follow;
 mod limits;
 pub mod links;
 mod mr;

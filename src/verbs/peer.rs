@@ -191,7 +191,9 @@ impl ConnectOptions {
 /// The first of `addresses` that packets to `peer` can come from: of its family, and link-local exactly when it is.
 fn source_gid_index(peer: IpAddr, addresses: &[IpAddr]) -> Result<u8> {
     let link_local = |address: &IpAddr| Gid::from(*address).is_link_local();
-    let fits = |address: &IpAddr| address.is_ipv4() == peer.is_ipv4() && link_local(address) == link_local(&peer);
+    let fits = |address: &IpAddr| {
+        !address.is_unspecified() && address.is_ipv4() == peer.is_ipv4() && link_local(address) == link_local(&peer)
+    };
     let index = addresses.iter().position(fits).and_then(|index| u8::try_from(index).ok());
     index.ok_or_else(|| {
         let own = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

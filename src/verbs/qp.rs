@@ -168,7 +168,7 @@ impl QueuePair {
     /// number; and `psn`, the first that it will send. [`Peer::at`] changes the address.
     #[must_use]
     pub fn local(&self, psn: Psn) -> Peer {
-        let addresses = &self.pd.context.addresses;
+        let addresses = self.pd.context.place.gids();
         let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
         // A device has an address: it could not be opened without.
         let address = address.copied().unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
@@ -260,7 +260,7 @@ impl QueuePair {
     /// [`Error::Invalid`] in another state, or when the device has no address of the peer's family.
     pub fn to_rtr(&self, peer: &Peer, options: &ConnectOptions) -> Result<()> {
         let context = &self.pd.context;
-        let attributes = options.ready_to_receive(peer, &context.addresses, context.mtu)?;
+        let attributes = options.ready_to_receive(peer, &context.place.gids(), context.mtu)?;
         self.modify(&attributes.fitted(self.qp_type, State::Init))
     }
 
