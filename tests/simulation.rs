@@ -4,47 +4,16 @@
 //! it fails. A failing plan is shrunk and printed: kept as a file in `tests/simulation/`, with its story, it is run for ever.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
-use uroce_model::{Outcome, Plan, Stats, run, shrink};
+use uroce_model::{Plan, attempt, campaign, explain, run};
 
 /// Seeds that a run without `UROCE_SEEDS` draws.
 const USUAL: u64 = 200;
-/// Runs that shrinking may take.
-const ATTEMPTS: usize = 400;
 
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is {value}, not a number")))
-}
-
-/// Runs a plan; what it did, or what is wrong.
-fn attempt(plan: &Plan) -> Result<Stats, String> {
-    match catch_unwind(AssertUnwindSafe(|| run(plan, false))) {
-        Ok(Outcome { error: None, stats, .. }) => Ok(stats),
-        Ok(Outcome { error: Some(error), .. }) => Err(error),
-        Err(_) => Err("a panic, see above".to_owned()),
-    }
-}
-
-/// Says how a plan fails, and how little of it is needed for that.
-fn report(name: &str, plan: &Plan, error: &str) -> String {
-    let small = shrink(plan, ATTEMPTS);
-    let traced = catch_unwind(AssertUnwindSafe(|| run(&small, true)));
-    let (still, trace) =
-        traced.map_or((Some("a panic".to_owned()), Vec::new()), |outcome| (outcome.error, outcome.trace));
-    let from = trace.len().saturating_sub(60);
-    format!(
-        "{name}: {error}\nshrunk from {} steps to {}: {still:?}\n{}\nthe last packets of {}:\n{}",
-        plan.steps.len(),
-        small.steps.len(),
-        serde_json::to_string_pretty(&small).unwrap(),
-        trace.len(),
-        trace[from..].join("\n")
-    )
 }
 
 #[test]
@@ -53,34 +22,12 @@ fn seeds() {
         Some(seed) => seed..seed + 1,
         None => 0..number("UROCE_SEEDS").unwrap_or(USUAL),
     };
-    let next = AtomicU64::new(seeds.start);
-    let work = || {
-        let (mut stats, mut failures) = (Stats::default(), Vec::new());
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return (stats, failures);
-            }
-            match attempt(&Plan::draw(seed)) {
-                Ok(done) => stats += done,
-                Err(error) => failures.push((seed, error)),
-            }
-        }
-    };
-    let workers = thread::available_parallelism().map_or(1, usize::from);
-    let results: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    let (mut stats, mut failures) = (Stats::default(), Vec::new());
-    for (done, failed) in results {
-        stats += done;
-        failures.extend(failed);
-    }
-    failures.sort();
+    let count = seeds.end - seeds.start;
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let (stats, failures) = campaign(seeds.start, jobs, |progress| progress.begun < count);
     println!("{stats:?}");
     let list: Vec<_> = failures.iter().map(|(seed, error)| format!("seed {seed}: {error}")).collect();
-    if let Some((seed, error)) = failures.first() {
+    if let Some((seed, _)) = failures.first() {
         panic!(
             "{} fail:\n{}\n{}",
             list.len(),
@@ -88,7 +35,7 @@ fn seeds() {
             report(&format!("seed {seed}"), &Plan::draw(*seed), error)
         );
     }
-    assert_eq!(stats.runs, seeds.end - seeds.start);
+    assert_eq!(stats.runs, count);
     assert!(stats.packets > 0 && stats.checks > 0, "{stats:?}");
 }
 
@@ -113,7 +60,7 @@ fn kept_plans() {
             serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(!plan.story.is_empty(), "{name} has no story");
         if let Err(error) = attempt(&plan) {
-            failures.push(report(&format!("{name}, {}", plan.story), &plan, &error));
+            failures.push(format!("{name}: {error}\n{}\n{}", plan.story, explain(&plan)));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -136,6 +136,11 @@ impl Endpoint {
         self.pairs.iter().count()
     }
 
+    /// The numbers of the queue pairs that there are, ascending.
+    pub fn qpns(&self) -> impl Iterator<Item = Qpn> {
+        self.pairs.iter().map(QueuePair::qpn)
+    }
+
     /// What all queue pairs sent and their peers have not acknowledged, as the window counts it: bytes of payload and what
     /// each packet takes beside it. Zero when all is quiet.
     #[must_use]

@@ -33,8 +33,13 @@ impl QueuePair {
         Self { common, service }
     }
 
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.common.qpn
+    }
+
     pub(crate) fn info(&self) -> QpInfo {
         QpInfo {
+            qp_type: self.common.qp_type,
             state: self.common.state,
             attributes: self.common.attributes,
             capacity: self.common.capacity,

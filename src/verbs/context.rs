@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
 use super::channel::{CompletionChannel, Sink};
 use super::cq::{CompletionQueue, Connection, CqInner};
@@ -13,6 +13,7 @@ use super::events::AsyncEvents;
 use super::limits::{DeviceAttributes, PortAttributes};
 use super::open::OpenOptions;
 use super::pd::ProtectionDomain;
+use super::stat::Publisher;
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
@@ -58,7 +59,17 @@ impl Context {
     pub(super) fn new(driver: Driver, registry: Arc<Registry>, device: Device, addresses: Vec<IpAddr>) -> Self {
         let next_cq = AtomicU32::new(1);
         let mtu = device.mtu;
-        Self { inner: Arc::new(ContextInner { driver, registry, device, addresses, mtu, next_cq }) }
+        let publisher = OnceLock::new();
+        Self { inner: Arc::new(ContextInner { publisher, driver, registry, device, addresses, mtu, next_cq }) }
+    }
+
+    /// Answers from now on who asks what was counted (see [`stat`](super::stat)).
+    pub(super) fn publish(&self) {
+        let _ = self.inner.publisher.set(Publisher::start(Arc::downgrade(&self.inner)));
+    }
+
+    pub(super) fn inner(&self) -> &ContextInner {
+        &self.inner
     }
 
     /// The device that was opened.
@@ -145,6 +156,8 @@ impl Context {
 /// What every object of a context keeps alive.
 #[derive(Debug)]
 pub(super) struct ContextInner {
+    /// Answers while the context lives.
+    publisher: OnceLock<Option<Publisher>>,
     pub(super) driver: Driver,
     pub(super) registry: Arc<Registry>,
     pub(super) device: Device,

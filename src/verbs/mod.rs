@@ -46,6 +46,7 @@ mod open;
 mod pd;
 mod peer;
 mod qp;
+pub mod stat;
 
 pub use channel::CompletionChannel;
 pub use context::Context;

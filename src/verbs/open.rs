@@ -64,6 +64,7 @@ pub struct OpenOptions {
     window: u64,
     pcap: Option<PathBuf>,
     faults: Option<Faults>,
+    publish: bool,
 }
 
 impl OpenOptions {
@@ -76,6 +77,7 @@ impl OpenOptions {
             window: endpoint::Config::DEFAULT_WINDOW,
             pcap: None,
             faults: None,
+            publish: true,
         }
     }
 
@@ -123,6 +125,13 @@ impl OpenOptions {
         self
     }
 
+    /// Whether other processes of the same user can see what the device counts (see [`stat`](super::stat)); they can by default.
+    #[must_use]
+    pub fn publish(mut self, publish: bool) -> Self {
+        self.publish = publish;
+        self
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -148,7 +157,11 @@ impl OpenOptions {
         let registry = Arc::new(Registry::new()?);
         let events = Arc::clone(&registry);
         let driver = Driver::start(endpoint, port, move |event| events.dispatch(event))?;
-        Ok(Context::new(driver, registry, device, addresses))
+        let context = Context::new(driver, registry, device, addresses);
+        if self.publish {
+            context.publish();
+        }
+        Ok(context)
     }
 
     /// The port to the network, wrapped as the options ask.

@@ -11,6 +11,7 @@
 //! - A failure has a cause in the plan that allows it.
 //! - At the end nothing is in flight, no timer runs, and destroying everything leaves nothing.
 
+mod campaign;
 mod check;
 mod direction;
 mod draw;
@@ -22,6 +23,7 @@ mod shrink;
 mod trace;
 mod world;
 
+pub use campaign::{Progress, attempt, campaign, explain};
 pub use plan::{Connection, Plan, Step, Verb, Weather};
 pub use random::Random;
 pub use shrink::shrink;
