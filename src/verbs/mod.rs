@@ -33,6 +33,7 @@
 //! # Ok::<(), uroce::error::Error>(())
 //! ```
 
+mod batch;
 mod channel;
 mod context;
 mod cq;
@@ -46,8 +47,11 @@ mod open;
 mod pd;
 mod peer;
 mod qp;
+mod srq;
 pub mod stat;
+mod xrc;
 
+pub use batch::Batch;
 pub use channel::CompletionChannel;
 pub use context::Context;
 pub use cq::CompletionQueue;
@@ -59,6 +63,8 @@ pub use open::{Backend, Faults, OpenOptions};
 pub use pd::ProtectionDomain;
 pub use peer::{ConnectOptions, Peer, random_psn};
 pub use qp::{PostError, QpConfig, QueuePair};
+pub use srq::{SharedReceiveQueue, SrqConfig};
+pub use xrc::XrcDomain;
 
 pub use crate::counters::Counters;
 pub use crate::error::{Error, Result};
@@ -66,8 +72,9 @@ pub use crate::event::AsyncEvent;
 pub use crate::memory::Access;
 pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
-pub use crate::queue::Arm;
-pub use crate::wire::{Gid, Psn, Qpn};
+pub use crate::queue::{Arm, SrqInfo};
+pub use crate::time::Instant;
+pub use crate::wire::{Gid, Psn, Qpn, SrqNumber};
 pub use crate::work::{
     Completion, CompletionKind, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Status, Tag,
 };

@@ -8,7 +8,7 @@ use uroce::endpoint::{Config, Endpoint};
 use uroce::event::{AsyncEvent, Event};
 use uroce::memory::{Access, Buffer, PdNumber, Region};
 use uroce::port::{Network, Port, SimConfig, SimPort};
-use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, QpType, State};
+use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, State};
 use uroce::queue::CompletionQueue;
 use uroce::time::{Duration, Instant};
 use uroce::wire::{Psn, Qpn};
@@ -26,6 +26,8 @@ pub struct Options {
     pub retry_count: u8,
     pub rnr_retry: u8,
     pub min_rnr_timer: u8,
+    /// Bytes that may be held of packets which arrive before their turn.
+    pub hold_bytes: usize,
     /// Bytes of registered memory on each side.
     pub memory: usize,
 }
@@ -41,6 +43,7 @@ impl Default for Options {
             retry_count: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,
+            hold_bytes: Config::DEFAULT_HOLD_BYTES,
             memory: 1 << 20,
         }
     }
@@ -70,6 +73,7 @@ impl Side {
             mtu: Mtu::Mtu4096,
             seed: [n; 32],
             window: Config::DEFAULT_WINDOW,
+            hold_bytes: options.hold_bytes,
         });
         let pd = endpoint.memory_mut().allocate_pd();
         let cq = Arc::new(CompletionQueue::new(1024, 1).unwrap());
@@ -217,12 +221,8 @@ impl Pair {
 /// A queue pair as the tests use it: small queues, long lists, 512 bytes inline.
 pub fn init(pd: PdNumber, cq: &Arc<CompletionQueue>) -> QpInit {
     QpInit {
-        qp_type: QpType::Rc,
-        pd,
-        send_cq: Arc::clone(cq),
-        receive_cq: Arc::clone(cq),
         capacity: Capacity { max_send_sge: 32, max_receive_sge: 32, max_inline: 512, ..Capacity::default() },
-        signal_all: false,
+        ..QpInit::new(pd, Arc::clone(cq), Arc::clone(cq))
     }
 }
 

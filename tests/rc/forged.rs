@@ -29,8 +29,11 @@ fn answer(victim: &Victim, opcode: Opcode, n: u32, syndrome: Syndrome) -> Craft 
     Craft::new(opcode, victim.pair.b.qpn, PSN + n).syndrome(syndrome)
 }
 
-/// Opcode, PSN from the first, address and length of every request that waits to be sent.
-fn requests(victim: &mut Victim) -> Vec<(Opcode, u32, Option<(u64, u32)>)> {
+/// Opcode, PSN from the first, address and length of a request.
+type Request = (Opcode, u32, Option<(u64, u32)>);
+
+/// Every request that waits to be sent.
+fn requests(victim: &mut Victim) -> Vec<Request> {
     victim
         .drain()
         .iter()
@@ -211,8 +214,11 @@ fn a_sequence_nak_that_comes_twice_goes_back_once() {
     let nak = answer(&victim, Opcode::RC_ACKNOWLEDGE, 2, Syndrome::Nak(NakCode::SequenceError));
     victim.push(&nak);
     victim.push(&nak);
-    assert_eq!(requests(&mut victim).iter().map(|request| request.1).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(victim.pair.b.counters().completer_retry_err, 1);
+    let psns = |victim: &mut Victim| requests(victim).iter().map(|request| request.1).collect::<Vec<_>>();
+    assert_eq!(psns(&mut victim), [2], "the peer may have kept what follows");
+    let only = answer(&victim, Opcode::RC_ACKNOWLEDGE, 2, Syndrome::Ack { credits: 31 });
+    victim.push(&only);
+    assert_eq!(psns(&mut victim), [3], "it has not");
 }
 
 /// During an RNR wait, whatever comes in late does not end the wait.
@@ -279,4 +285,25 @@ fn answers_are_dropped_where_none_is_awaited() {
     victim.push(&ack);
     assert_eq!(ended(&mut victim), [(1, Status::FlushError)]);
     assert_eq!(victim.pair.b.counters().no_queue_pair, 1);
+}
+
+/// A READ that a probe asked for again is still one READ.
+#[test]
+fn a_probed_read_takes_one_place_of_the_depth() {
+    let mut victim = requester(Options { rd_atomic: 2, timeout: 20, ..Options::default() });
+    for id in 0..3 {
+        post(&mut victim, id, Operation::Read(REMOTE), 8);
+    }
+    assert_eq!(requests(&mut victim).len(), 2);
+    let mut asked_again = Vec::new();
+    while asked_again.is_empty() {
+        victim.pair.now = victim.pair.b.endpoint.next_timeout().unwrap();
+        victim.pair.b.endpoint.on_timeout(victim.pair.now);
+        asked_again = requests(&mut victim);
+    }
+    assert_eq!(asked_again.iter().map(|request| request.1).collect::<Vec<_>>(), [0]);
+    assert_eq!(victim.pair.b.counters().ack_timeouts, 0);
+    let first = answer(&victim, Opcode::RC_READ_RESPONSE_ONLY, 0, ACK).payload(&[7; 8]);
+    victim.push(&first);
+    assert_eq!(requests(&mut victim).iter().map(|request| request.1).collect::<Vec<_>>(), [2]);
 }

@@ -3,6 +3,7 @@
 mod completer;
 mod connection;
 mod execute;
+mod held;
 mod inflight;
 mod probe;
 mod replay;
@@ -13,5 +14,6 @@ mod responder;
 mod retry;
 
 pub(crate) use connection::ReliableConnection;
+pub(crate) use held::HoldBudget;
 use requester::Requester;
 use responder::Responder;

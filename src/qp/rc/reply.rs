@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::replay::Executed;
-use crate::memory::{Access, Table};
+use crate::memory::{Access, PdNumber, Table};
 use crate::qp::common::Common;
 use crate::qp::segment;
 use crate::wire::{Aeth, Extensions, NakCode, Opcode, Position, Psn, Syndrome, emit_headers, pad_of};
@@ -26,6 +26,8 @@ pub(super) struct ReadReply {
     pub(super) psn: Psn,
     /// The PSN of the last packet.
     pub(super) last: Psn,
+    /// Whose memory it reads.
+    pub(super) pd: PdNumber,
     pub(super) address: u64,
     pub(super) rkey: u32,
     /// Bytes left.
@@ -76,6 +78,11 @@ pub(super) struct Replies {
 impl Replies {
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether nothing is owed but an acknowledge.
+    pub(super) fn are_only_acknowledge(&self) -> bool {
+        matches!(self.queue.front(), Some(Reply::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) if self.queue.len() == 1)
     }
 
     pub(super) fn clear(&mut self) {
@@ -156,7 +163,7 @@ impl Replies {
         let span = if length == 0 {
             None
         } else {
-            match memory.resolve(read.rkey, common.pd, read.address, u64::from(length), Access::REMOTE_READ) {
+            match memory.resolve(read.rkey, read.pd, read.address, u64::from(length), Access::REMOTE_READ) {
                 Ok(span) => Some(span),
                 Err(_) => return self.refuse_read(common, &read, room),
             }

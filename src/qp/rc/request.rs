@@ -3,10 +3,11 @@
 use super::inflight::Wqe;
 use crate::error::{Error, Result};
 use crate::memory::Table;
+use crate::qp::QpType;
 use crate::qp::common::Common;
 use crate::qp::gather;
 use crate::qp::segment;
-use crate::wire::{AtomicEth, Extensions, Kind, Psn, Reth, emit_headers, pad_of};
+use crate::wire::{AtomicEth, Extensions, Kind, Psn, Reth, Xrceth, emit_headers, pad_of};
 use crate::work::{Operation, Payload, SendFlags, SendRequest, Status};
 
 /// The largest message (rxe's `max_msg_sz` up to 6.1).
@@ -48,6 +49,12 @@ pub(super) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
         }
         _ => {}
     }
+    if common.qp_type == QpType::XrcInitiator && request.srq.is_none() {
+        return Err(Error::invalid(
+            "remote_srqn",
+            "a request of an XRC initiator names a shared receive queue of the peer",
+        ));
+    }
     if request.operation.is_atomic() && length != 8 {
         return Err(Error::invalid("sg_list", format!("{length} bytes; an atomic fetches exactly 8")));
     }
@@ -84,7 +91,8 @@ pub(super) fn emit(
         && position.is_last()
         && (info.kind == Kind::Send || matches!(operation, Operation::WriteImmediate(..)));
 
-    let extensions = extensions(operation, wqe.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    let mut extensions = extensions(operation, wqe.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    extensions.xrceth = wqe.request.srq.map(|srq| Xrceth { srq });
     let header = emit_headers(&bth, &extensions, room).ok_or(UNFIT)?;
     let end = header + carried;
     let payload = room.get_mut(header..end).ok_or(UNFIT)?;

@@ -171,7 +171,8 @@ impl Direction {
         let is_signalled = flags.contains(SendFlags::SIGNALED);
         let kind = CompletionKind::from(&operation);
         let op = Op { verb, kind, length, is_signalled, near, far, shared, message };
-        let request = SendRequest { id: self.ops.len() as u64, operation, payload, flags: SendFlags::empty() };
+        let request =
+            SendRequest { id: self.ops.len() as u64, operation, payload, flags: SendFlags::empty(), srq: None };
         (request.with_flags(flags), op, receive)
     }
 

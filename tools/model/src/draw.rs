@@ -18,6 +18,7 @@ impl Plan {
             seed,
             hosts,
             window,
+            hold_bytes: random.pick(&[0, 3000, 64 * 1024]),
             weather: weather(&mut random, calm),
             connections: Vec::new(),
             steps: Vec::new(),
@@ -124,6 +125,8 @@ fn trouble(random: &mut Random, connections: &mut Vec<Connection>, hosts: usize)
             // A new connection with a host that has forgotten the old ones, beside peers that have not.
             let mut again = connection(random, hosts, true);
             again.late = true;
+            // Queue pair numbers begin anew, so nothing but the PSNs tells the packets of the lives apart.
+            again.psns = [random.bits() as u32 & 0xff_ffff, random.bits() as u32 & 0xff_ffff];
             again.hosts[0] = host;
             connections.push(again);
             let opened = connections.len() - 1;

@@ -13,7 +13,7 @@ use uroce::time::Instant;
 use uroce::wire::{Psn, Qpn};
 use uroce::work::{Completion, Remote, Sge};
 
-use crate::plan::Connection;
+use crate::plan::{Connection, Plan};
 
 /// An endpoint, its port, one completion queue, and the cell that all connections count on.
 pub(crate) struct Host {
@@ -33,12 +33,19 @@ pub(crate) struct Host {
 
 impl Host {
     /// Starts host `index` for the `life`th time.
-    pub(crate) fn start(network: &Network, index: usize, window: u64, life: u32) -> Self {
+    pub(crate) fn start(network: &Network, index: usize, plan: &Plan, life: u32) -> Self {
         let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
         let mut seed = [index as u8; 32];
         seed[0] = life as u8;
         let gids = vec![address];
-        let mut endpoint = Endpoint::new(Config { slot: 1, gids, mtu: Mtu::Mtu4096, seed, window });
+        let mut endpoint = Endpoint::new(Config {
+            slot: 1,
+            gids,
+            mtu: Mtu::Mtu4096,
+            seed,
+            window: plan.window,
+            hold_bytes: plan.hold_bytes,
+        });
         let pd = endpoint.memory_mut().allocate_pd();
         let cq = CompletionQueue::new(CompletionQueue::MAX_CAPACITY, 1).expect("a capacity within the limit");
         let counter = Area::register(&mut endpoint, pd, 8);
@@ -76,6 +83,8 @@ impl Host {
             receive_cq: Arc::clone(&self.cq),
             capacity,
             signal_all: false,
+            srq: None,
+            xrcd: None,
         };
         self.endpoint.create_qp(init).expect("room for a queue pair")
     }

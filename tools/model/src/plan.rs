@@ -16,6 +16,9 @@ pub struct Plan {
     pub hosts: usize,
     /// Bytes that each may have in flight to one peer.
     pub window: u64,
+    /// Bytes of packets ahead of their turn that each host may hold.
+    #[serde(default)]
+    pub hold_bytes: usize,
     /// The network's faults at the beginning.
     pub weather: Weather,
     /// Pairs of connected queue pairs.

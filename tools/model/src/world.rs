@@ -126,7 +126,7 @@ pub(crate) struct World<'plan> {
 impl<'plan> World<'plan> {
     fn new(plan: &'plan Plan) -> Self {
         let network = Network::new(plan.seed, plan.weather.config());
-        let hosts = (0..plan.hosts).map(|index| Host::start(&network, index, plan.window, 0)).collect();
+        let hosts = (0..plan.hosts).map(|index| Host::start(&network, index, plan, 0)).collect();
         let mut world = Self {
             plan,
             network,
@@ -326,7 +326,7 @@ impl<'plan> World<'plan> {
     fn restart(&mut self, host: usize) {
         self.collect();
         let life = self.hosts[host].life + 1;
-        self.hosts[host] = Host::start(&self.network, host, self.plan.window, life);
+        self.hosts[host] = Host::start(&self.network, host, self.plan, life);
         self.owners.retain(|(owner, _), _| *owner != host);
         self.stats.faults += 1;
         for link in self.links.iter_mut().flatten() {

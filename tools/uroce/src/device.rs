@@ -31,6 +31,16 @@ pub(crate) fn choose(asked: Option<&str>, local: SocketAddr) -> Result<String> {
     }
 }
 
+/// Makes sure that a device that was asked for exists, before anybody waits for it.
+pub(crate) fn check(asked: Option<&str>) -> Result<()> {
+    let Some(name) = asked else { return Ok(()) };
+    let devices = verbs::devices()?;
+    if devices.iter().any(|device| device.name == name) {
+        return Ok(());
+    }
+    bail!("no such device: {name} (there are: {})", names(&devices))
+}
+
 /// The names of devices, to choose from.
 pub(crate) fn names(devices: &[Device]) -> String {
     devices.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(", ")

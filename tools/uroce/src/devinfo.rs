@@ -41,14 +41,9 @@ Examples:
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    device::check(arguments.device.as_deref())?;
     let mut devices = verbs::devices()?;
-    if let Some(name) = &arguments.device {
-        let names = device::names(&devices);
-        devices.retain(|device| device.name == *name);
-        if devices.is_empty() {
-            bail!("no such device: {name} (there are: {names})");
-        }
-    }
+    devices.retain(|device| arguments.device.as_ref().is_none_or(|name| device.name == *name));
     if arguments.json {
         return say!("{:#}", Value::from_iter(devices.iter().map(json)));
     }

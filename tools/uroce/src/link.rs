@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use uroce::verbs::links::{self, Link};
 use uroce::verbs::{self, LinkState};
 
+use crate::device;
 use crate::output::say;
 
 /// Add, delete and show devices with names of your own
@@ -110,7 +111,7 @@ fn show(name: Option<&str>) -> Result<()> {
         shown = true;
     }
     match name {
-        Some(name) if !shown => bail!("no such device: {name} (there are: {})", crate::device::names(&devices)),
+        Some(name) if !shown => device::check(Some(name)),
         _ => Ok(()),
     }
 }

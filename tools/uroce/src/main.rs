@@ -42,8 +42,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if error.is::<ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
-            // The alternate form is one line: what was tried, then why it failed.
-            let _ = writeln!(std::io::stderr(), "uroce: {error:#}");
+            let _ = writeln!(std::io::stderr(), "uroce: {}", output::describe(&error));
             ExitCode::FAILURE
         }
     }

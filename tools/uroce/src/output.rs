@@ -26,6 +26,17 @@ pub(crate) fn check(outcome: io::Result<()>) -> Result<()> {
     })
 }
 
+/// An error on one line: what was tried, then why it failed. Errors that name their cause themselves do not name it twice.
+pub(crate) fn describe(error: &anyhow::Error) -> String {
+    let mut line = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !line.ends_with(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line.replace('\n', " ")
+}
+
 /// Nobody reads stdout any more.
 #[derive(Debug)]
 pub(crate) struct ReaderGone;
@@ -37,3 +48,15 @@ impl fmt::Display for ReaderGone {
 }
 
 impl std::error::Error for ReaderGone {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let cause = io::Error::from(ErrorKind::PermissionDenied);
+        let error = anyhow::Error::new(uroce::error::Error::system("reading", cause)).context("links");
+        assert_eq!(describe(&error), "links: reading: permission denied");
+    }
+}

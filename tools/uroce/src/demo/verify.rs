@@ -12,7 +12,7 @@ use uroce::verbs::{
 
 use super::lines::{Lines, PATIENCE};
 use super::progress::Progress;
-use crate::device;
+use crate::{device, output};
 
 /// Bytes of the messages: below, at and above the path MTU, and many packets.
 const SIZES: [u32; 8] = [1, 7, 64, 1000, 4096, 4097, 65_536, 1 << 20];
@@ -94,7 +94,7 @@ pub(super) fn serve(stream: TcpStream) -> Result<()> {
     let end = End::new(&stream)?;
     let mut lines = Lines::new(stream)?;
     while let Some(ask) = lines.hear()? {
-        let answer = end.answer(ask, &mut lines).unwrap_or_else(|error| Answer::Failed(format!("{error:#}")));
+        let answer = end.answer(ask, &mut lines).unwrap_or_else(|error| Answer::Failed(output::describe(&error)));
         lines.say(&answer)?;
     }
     Ok(())

@@ -13,18 +13,19 @@ pub(super) struct Dissection<'a> {
     pub(super) number: u64,
     /// Since the first frame.
     pub(super) time: Duration,
-    pub(super) verdict: Verdict<'a>,
+    pub(super) verdict: Result<Roce<'a>, Refusal>,
 }
 
-/// What it is found to be.
-pub(super) enum Verdict<'a> {
-    /// RoCE v2.
-    Roce {
-        frame: RoceFrame<'a>,
-        icrc: Icrc,
-        /// The transport's headers, or what is wrong with them.
-        packet: Result<Packet<'a>, WireError>,
-    },
+/// A RoCE v2 packet.
+pub(super) struct Roce<'a> {
+    pub(super) frame: RoceFrame<'a>,
+    pub(super) icrc: Icrc,
+    /// The transport's headers, or what is wrong with them.
+    pub(super) packet: Result<Packet<'a>, WireError>,
+}
+
+/// Why a frame is none.
+pub(super) enum Refusal {
     /// Meant as RoCE v2, for its UDP port, but its lengths are wrong; or cut off by the capture.
     Malformed(String),
     /// Something else.
@@ -50,28 +51,28 @@ impl<'a> Dissection<'a> {
             Link::Ethernet => RoceFrame::parse_ethernet(&frame.data),
             Link::Ip => RoceFrame::parse_ip(&frame.data),
         };
+        let captured = frame.data.len();
         let verdict = match parsed {
-            Ok(parsed) => Verdict::of(parsed),
-            Err(_) if frame.data.len() < frame.length as usize => Verdict::Malformed(format!(
-                "the capture has {} of its {} bytes: capture without a snapshot length",
-                frame.data.len(),
+            Ok(parsed) => Ok(Roce::of(parsed)),
+            Err(_) if captured < frame.length as usize => Err(Refusal::Malformed(format!(
+                "the capture has {captured} of its {} bytes: capture without a snapshot length",
                 frame.length
-            )),
-            Err(error) if is_other(&error) => Verdict::Other(error),
-            Err(error) => Verdict::Malformed(error.to_string()),
+            ))),
+            Err(error) if is_other(&error) => Err(Refusal::Other(error)),
+            Err(error) => Err(Refusal::Malformed(error.to_string())),
         };
         Self { number: frame.number, time: frame.time, verdict }
     }
 }
 
-impl<'a> Verdict<'a> {
+impl<'a> Roce<'a> {
     fn of(frame: RoceFrame<'a>) -> Self {
         let icrc = match frame.computed_icrc() {
             None => Icrc::Unknown,
             Some(computed) if computed == frame.icrc => Icrc::Right,
             Some(computed) => Icrc::Wrong { computed },
         };
-        Self::Roce { frame, icrc, packet: Packet::parse(frame.datagram) }
+        Self { frame, icrc, packet: Packet::parse(frame.datagram) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::dissect::{Dissection, Icrc, Verdict};
+use super::dissect::{Dissection, Icrc, Refusal, Roce};
 use super::fields::{self, Header};
 use super::summary::Summary;
 
@@ -12,15 +12,15 @@ pub(super) fn packet(dissection: &Dissection<'_>) -> Value {
     object.insert("number".into(), json!(dissection.number));
     object.insert("seconds".into(), json!(dissection.time.as_secs_f64()));
     match &dissection.verdict {
-        Verdict::Other(reason) => {
+        Err(Refusal::Other(reason)) => {
             object.insert("kind".into(), json!("other"));
             object.insert("reason".into(), json!(reason.to_string()));
         }
-        Verdict::Malformed(reason) => {
+        Err(Refusal::Malformed(reason)) => {
             object.insert("kind".into(), json!("malformed"));
             object.insert("reason".into(), json!(reason));
         }
-        Verdict::Roce { frame, icrc, packet } => {
+        Ok(Roce { frame, icrc, packet }) => {
             object.insert("kind".into(), json!(if packet.is_ok() { "roce" } else { "malformed" }));
             object.insert("icrc".into(), json!(verdict(*icrc)));
             object.insert("icrc_value".into(), json!(frame.icrc));

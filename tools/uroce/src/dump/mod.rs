@@ -15,7 +15,7 @@ use anyhow::Result;
 use clap::Args;
 
 use self::capture::Capture;
-use self::dissect::{Dissection, Verdict};
+use self::dissect::{Dissection, Refusal};
 use self::summary::Summary;
 use crate::output;
 
@@ -63,7 +63,7 @@ fn print(out: &mut impl Write, arguments: &Arguments, dissection: &Dissection<'_
         writeln!(out, "{}", json::packet(dissection))
     } else if arguments.verbose {
         text::headers(out, dissection)
-    } else if matches!(dissection.verdict, Verdict::Other(_)) {
+    } else if matches!(dissection.verdict, Err(Refusal::Other(_))) {
         Ok(())
     } else {
         text::line(out, dissection)

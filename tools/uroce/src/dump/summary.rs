@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::dissect::{Dissection, Icrc, Verdict};
+use super::dissect::{Dissection, Icrc, Refusal, Roce};
 
 /// Counts.
 #[derive(Default)]
@@ -25,9 +25,9 @@ impl Summary {
     pub(super) fn add(&mut self, dissection: &Dissection<'_>) {
         self.frames += 1;
         match &dissection.verdict {
-            Verdict::Other(_) => self.others += 1,
-            Verdict::Malformed(_) => self.malformed += 1,
-            Verdict::Roce { icrc, packet, .. } => {
+            Err(Refusal::Other(_)) => self.others += 1,
+            Err(Refusal::Malformed(_)) => self.malformed += 1,
+            Ok(Roce { icrc, packet, .. }) => {
                 match icrc {
                     Icrc::Right => self.right += 1,
                     Icrc::Wrong { .. } => self.wrong += 1,

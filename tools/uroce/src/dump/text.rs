@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use uroce::wire::net::Frame;
 use uroce::wire::{Packet, WireError};
 
-use super::dissect::{Dissection, Icrc, Verdict};
+use super::dissect::{Dissection, Icrc, Refusal, Roce};
 use super::fields::{self, Header};
 
 /// Prints a packet on one line.
 pub(super) fn line(out: &mut impl Write, dissection: &Dissection<'_>) -> io::Result<()> {
     write!(out, "{:>6} {:>11.6}  ", dissection.number, dissection.time.as_secs_f64())?;
     match &dissection.verdict {
-        Verdict::Roce { frame, icrc, packet } => {
+        Ok(Roce { frame, icrc, packet }) => {
             writeln!(
                 out,
                 "{} > {}  {}  {}",
@@ -23,15 +23,15 @@ pub(super) fn line(out: &mut impl Write, dissection: &Dissection<'_>) -> io::Res
                 state(frame, *icrc)
             )
         }
-        Verdict::Malformed(reason) => writeln!(out, "malformed: {reason}"),
-        Verdict::Other(reason) => writeln!(out, "not RoCE v2: {reason}"),
+        Err(Refusal::Malformed(reason)) => writeln!(out, "malformed: {reason}"),
+        Err(Refusal::Other(reason)) => writeln!(out, "not RoCE v2: {reason}"),
     }
 }
 
 /// Prints a packet on one line, and every header below.
 pub(super) fn headers(out: &mut impl Write, dissection: &Dissection<'_>) -> io::Result<()> {
     line(out, dissection)?;
-    let Verdict::Roce { frame, packet, .. } = &dissection.verdict else { return Ok(()) };
+    let Ok(Roce { frame, packet, .. }) = &dissection.verdict else { return Ok(()) };
     let transport = packet.as_ref().map(fields::transport).unwrap_or_default();
     for Header { name, fields } in fields::network(frame).into_iter().chain(transport) {
         write!(out, "         {name}:")?;

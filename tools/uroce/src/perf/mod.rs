@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod client;
+mod completions;
 mod control;
 mod latency;
 mod options;
@@ -23,11 +24,12 @@ pub(crate) use self::options::Arguments;
 pub(crate) use self::plan::{Amount, Measure, Operation, Plan};
 pub(crate) use self::table::Summary;
 
-use crate::net;
 use crate::output::say;
+use crate::{device, net};
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    device::check(arguments.device.as_deref())?;
     let place = Place { device: arguments.device.clone(), gid_index: arguments.gid_index, backend: arguments.backend };
     match &arguments.server {
         Some(host) => run_client(arguments, host, &place),

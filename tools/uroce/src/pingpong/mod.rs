@@ -82,6 +82,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    device::check(arguments.device.as_deref())?;
     let server = server_of(&arguments.words)?;
     let stream = match server {
         Some(host) => net::connect(host, arguments.port)?,

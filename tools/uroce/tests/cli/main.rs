@@ -1,0 +1,5 @@
+//! The command as its users meet it: its output, its errors, its exit status.
+
+mod alone;
+mod command;
+mod pairs;
