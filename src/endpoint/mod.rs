@@ -150,6 +150,18 @@ impl Endpoint {
         self.pairs.iter().count()
     }
 
+    /// The numbers of the queue pairs that there are, ascending.
+    pub fn qpns(&self) -> impl Iterator<Item = Qpn> {
+        self.pairs.iter().map(QueuePair::qpn)
+    }
+
+    /// What all queue pairs sent and their peers have not acknowledged, as the window counts it: bytes of payload and what
+    /// each packet takes beside it. Zero when all is quiet.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.paths.in_flight()
+    }
+
     fn pair(&self, qpn: Qpn) -> Result<&QueuePair> {
         let pair = self.pairs.find(qpn).and_then(|index| self.pairs.get(index));
         pair.ok_or_else(|| missing(qpn))

@@ -50,6 +50,7 @@ mod pd;
 mod peer;
 mod qp;
 mod srq;
+pub mod stat;
 mod xrc;
 
 pub use ah::AddressHandle;

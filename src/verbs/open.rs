@@ -66,6 +66,7 @@ pub struct OpenOptions {
     hold_bytes: usize,
     pcap: Option<PathBuf>,
     faults: Option<Faults>,
+    publish: bool,
 }
 
 impl OpenOptions {
@@ -79,6 +80,7 @@ impl OpenOptions {
             hold_bytes: endpoint::Config::DEFAULT_HOLD_BYTES,
             pcap: None,
             faults: None,
+            publish: true,
         }
     }
 
@@ -135,6 +137,13 @@ impl OpenOptions {
         self
     }
 
+    /// Whether other processes of the same user can see what the device counts (see [`stat`](super::stat)); they can by default.
+    #[must_use]
+    pub fn publish(mut self, publish: bool) -> Self {
+        self.publish = publish;
+        self
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -163,7 +172,11 @@ impl OpenOptions {
         let driver = Arc::new(Driver::start(endpoint, port, move |event| events.dispatch(event))?);
         let place = Place::new(addresses, device.state);
         let follower = self.follow(&device, &driver, &place)?;
-        Ok(Context::new(driver, registry, device, place, follower))
+        let context = Context::new(driver, registry, device, place, follower);
+        if self.publish {
+            context.publish();
+        }
+        Ok(context)
     }
 
     /// Has the context follow its interface. Loopback does not change, and addresses that were named stay.
