@@ -89,6 +89,11 @@ impl Endpoint {
     /// Packets that one queue pair sends before another gets its turn: a run that a port sends in one call.
     const QUANTUM: u32 = 64;
 
+    /// Multicast groups that queue pairs can be attached to.
+    pub const MAX_GROUPS: usize = Groups::MAX_GROUPS;
+    /// Queue pairs that can be attached to one group.
+    pub const MAX_ATTACHED: usize = Groups::MAX_ATTACHED;
+
     /// An endpoint without queue pairs.
     #[must_use]
     pub fn new(config: Config) -> Self {
