@@ -158,6 +158,7 @@ impl Endpoint {
         let index = self.pairs.find(qpn).ok_or_else(|| missing(qpn))?;
         let pair = self.pairs.remove(index).ok_or_else(|| missing(qpn))?;
         self.counters.add(&pair.counters());
+        self.memory.release_pair(qpn);
         self.ready.remove(index);
         self.paths.leave(index, &mut self.ready);
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Attributes, Capacity, Mtu, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
-use crate::memory::{PdNumber, Table};
+use crate::memory::{Holder, PdNumber, Table};
 use crate::queue::{CompletionQueue, Pushed, ReceiveQueue};
 use crate::time::Instant;
 use crate::wire::{Bth, Flow, Opcode, Psn, Qpn};
@@ -65,6 +65,11 @@ impl Common {
             flow: None,
             counters: Counters::default(),
         }
+    }
+
+    /// Who shows the keys that its peer sends.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder { pd: self.pd, qpn: self.qpn }
     }
 
     /// Payload bytes of a full packet.

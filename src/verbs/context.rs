@@ -55,10 +55,16 @@ impl Context {
         OpenOptions::new(name)
     }
 
-    pub(super) fn new(driver: Driver, registry: Arc<Registry>, device: Device, addresses: Vec<IpAddr>) -> Self {
+    pub(super) fn new(
+        driver: Driver,
+        registry: Arc<Registry>,
+        device: Device,
+        addresses: Vec<IpAddr>,
+        implicit_on_demand: bool,
+    ) -> Self {
         let next_cq = AtomicU32::new(1);
         let mtu = device.mtu;
-        Self { inner: Arc::new(ContextInner { driver, registry, device, addresses, mtu, next_cq }) }
+        Self { inner: Arc::new(ContextInner { driver, registry, device, addresses, mtu, next_cq, implicit_on_demand }) }
     }
 
     /// The device that was opened.
@@ -152,6 +158,8 @@ pub(super) struct ContextInner {
     /// The largest path MTU.
     pub(super) mtu: Mtu,
     next_cq: AtomicU32,
+    /// Whether a program may register its whole address space.
+    pub(super) implicit_on_demand: bool,
 }
 
 impl ContextInner {

@@ -39,6 +39,7 @@ mod cq;
 mod device;
 mod event_queue;
 mod events;
+mod fast;
 mod limits;
 pub mod links;
 mod mr;
@@ -46,27 +47,31 @@ mod open;
 mod pd;
 mod peer;
 mod qp;
+mod window;
 
 pub use channel::CompletionChannel;
 pub use context::Context;
 pub use cq::CompletionQueue;
 pub use device::{Device, LinkState, devices};
 pub use events::AsyncEvents;
+pub use fast::FastRegion;
 pub use limits::{DeviceAttributes, PortAttributes};
-pub use mr::MemoryRegion;
+pub use mr::{MemoryRegion, Reregister};
 pub use open::{Backend, Faults, OpenOptions};
 pub use pd::ProtectionDomain;
 pub use peer::{ConnectOptions, Peer, random_psn};
 pub use qp::{PostError, QpConfig, QueuePair};
+pub use window::MemoryWindow;
 
 pub use crate::counters::Counters;
 pub use crate::error::{Error, Result};
 pub use crate::event::AsyncEvent;
-pub use crate::memory::Access;
+pub use crate::memory::{Access, FastRegister, WindowBind, WindowType, next_key};
 pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
 pub use crate::queue::Arm;
-pub use crate::wire::{Gid, Psn, Qpn};
+pub use crate::wire::{Gid, Placement, Psn, Qpn, Selectivity};
 pub use crate::work::{
-    Completion, CompletionKind, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Status, Tag,
+    Completion, CompletionKind, Flush, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Status,
+    Tag,
 };

@@ -64,6 +64,7 @@ pub struct OpenOptions {
     window: u64,
     pcap: Option<PathBuf>,
     faults: Option<Faults>,
+    implicit_on_demand: bool,
 }
 
 impl OpenOptions {
@@ -76,6 +77,7 @@ impl OpenOptions {
             window: endpoint::Config::DEFAULT_WINDOW,
             pcap: None,
             faults: None,
+            implicit_on_demand: false,
         }
     }
 
@@ -123,6 +125,14 @@ impl OpenOptions {
         self
     }
 
+    /// Whether a program may register its whole address space
+    /// ([`register_implicit`](super::ProtectionDomain::register_implicit)); not by default.
+    #[must_use]
+    pub fn implicit_on_demand(mut self, allowed: bool) -> Self {
+        self.implicit_on_demand = allowed;
+        self
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -148,7 +158,7 @@ impl OpenOptions {
         let registry = Arc::new(Registry::new()?);
         let events = Arc::clone(&registry);
         let driver = Driver::start(endpoint, port, move |event| events.dispatch(event))?;
-        Ok(Context::new(driver, registry, device, addresses))
+        Ok(Context::new(driver, registry, device, addresses, self.implicit_on_demand))
     }
 
     /// The port to the network, wrapped as the options ask.

@@ -32,9 +32,9 @@ pub(super) enum Refusal {
 }
 
 /// The rules of the transport were broken.
-const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest, None);
+pub(super) const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest, None);
 /// Memory that may not be touched was.
-const DENIED: Refusal = Refusal::Fatal(NakCode::RemoteAccess, None);
+pub(super) const DENIED: Refusal = Refusal::Fatal(NakCode::RemoteAccess, None);
 
 impl Responder {
     /// Executes the request with the expected PSN.
@@ -68,6 +68,8 @@ impl Responder {
             Kind::CompareSwap | Kind::FetchAdd => {
                 self.atomic(common, around, packet.info.kind, packet.extensions.atomic.ok_or(INVALID)?)?;
             }
+            Kind::AtomicWrite => self.atomic_write(common, around, packet)?,
+            Kind::Flush => self.flush_memory(common, around, packet)?,
             _ => return Err(INVALID),
         }
         let done = self.expected.plus(psns - 1);
@@ -80,7 +82,7 @@ impl Responder {
     }
 
     /// A message is complete.
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.message = Message::None;
         self.msn = (self.msn + 1) & 0xff_ffff;
     }
@@ -105,7 +107,7 @@ impl Responder {
             return Ok(());
         }
         if let Some(rkey) = packet.extensions.invalidate
-            && around.memory.invalidate(rkey, common.pd).is_err()
+            && around.memory.invalidate(rkey, common.holder()).is_err()
         {
             return Err(Refusal::Fatal(NakCode::RemoteAccess, Some(Status::LocalProtectionError)));
         }
@@ -160,7 +162,8 @@ impl Responder {
             return Err(INVALID);
         }
         if carried > 0 {
-            let span = around.memory.resolve(rkey, common.pd, address, u64::from(carried), Access::REMOTE_WRITE);
+            let span =
+                around.memory.resolve_remote(rkey, common.holder(), address, u64::from(carried), Access::REMOTE_WRITE);
             span.map_err(|_| DENIED)?.copy_in(packet.payload);
         }
         if !is_last {
@@ -213,7 +216,7 @@ impl Responder {
         }
         let cell = around
             .memory
-            .resolve(request.rkey, common.pd, request.address, 8, Access::REMOTE_ATOMIC)
+            .resolve_remote(request.rkey, common.holder(), request.address, 8, Access::REMOTE_ATOMIC)
             .map_err(|_| DENIED)?;
         let original = match kind {
             Kind::CompareSwap => cell.compare_and_swap(request.compare, request.swap_add),
@@ -229,18 +232,23 @@ impl Responder {
     }
 
     /// More READs and ATOMICs at a time than were agreed on are refused (IBTA C9-60).
-    fn check_depth(&self) -> Result<(), Refusal> {
+    pub(super) fn check_depth(&self) -> Result<(), Refusal> {
         if self.replies.new_fetches() >= self.replay.capacity() { Err(INVALID) } else { Ok(()) }
     }
 }
 
 /// Whether the queue pair lets its peer do this at all (IBTA C9-88).
-fn check_rights(common: &Common, access: Access) -> Result<(), Refusal> {
+pub(super) fn check_rights(common: &Common, access: Access) -> Result<(), Refusal> {
     if common.attributes.access.unwrap_or_default().contains(access) { Ok(()) } else { Err(INVALID) }
 }
 
 /// Whether all the memory that a WRITE or READ names may be touched. No bytes need no key (IBTA C9-88).
-fn check_range(common: &Common, around: &Surroundings<'_>, reth: Reth, access: Access) -> Result<(), Refusal> {
+pub(super) fn check_range(
+    common: &Common,
+    around: &Surroundings<'_>,
+    reth: Reth,
+    access: Access,
+) -> Result<(), Refusal> {
     if u64::from(reth.length) > MAX_MESSAGE {
         return Err(INVALID);
     }
@@ -249,7 +257,7 @@ fn check_range(common: &Common, around: &Surroundings<'_>, reth: Reth, access: A
     }
     around
         .memory
-        .resolve(reth.rkey, common.pd, reth.address, u64::from(reth.length), access)
+        .resolve_remote(reth.rkey, common.holder(), reth.address, u64::from(reth.length), access)
         .map(drop)
         .map_err(|_| DENIED)
 }

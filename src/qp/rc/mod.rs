@@ -4,6 +4,8 @@ mod completer;
 mod connection;
 mod execute;
 mod inflight;
+mod local;
+mod place;
 mod probe;
 mod replay;
 mod reply;

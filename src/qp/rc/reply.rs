@@ -37,6 +37,13 @@ pub(super) struct ReadReply {
     pub(super) is_again: bool,
 }
 
+impl ReadReply {
+    /// The answer to an ATOMIC WRITE or FLUSH: that of a READ of nothing.
+    pub(super) fn empty(psn: Psn, msn: u32) -> Self {
+        Self { psn, last: psn, address: 0, rkey: 0, remaining: 0, is_first: true, msn, is_again: false }
+    }
+}
+
 impl Reply {
     fn psn(&self) -> Psn {
         match self {
@@ -156,7 +163,13 @@ impl Replies {
         let span = if length == 0 {
             None
         } else {
-            match memory.resolve(read.rkey, common.pd, read.address, u64::from(length), Access::REMOTE_READ) {
+            match memory.resolve_remote(
+                read.rkey,
+                common.holder(),
+                read.address,
+                u64::from(length),
+                Access::REMOTE_READ,
+            ) {
                 Ok(span) => Some(span),
                 Err(_) => return self.refuse_read(common, &read, room),
             }
