@@ -31,7 +31,14 @@ impl Side {
     fn new(n: u8) -> Self {
         let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
         let window = Config::DEFAULT_WINDOW;
-        let config = Config { slot: 1, gids: vec![address], mtu: Mtu::Mtu4096, seed: [n; 32], window };
+        let config = Config {
+            slot: 1,
+            gids: vec![address],
+            mtu: Mtu::Mtu4096,
+            seed: [n; 32],
+            window,
+            hold_bytes: Config::DEFAULT_HOLD_BYTES,
+        };
         let mut endpoint = Endpoint::new(config);
         let pd = endpoint.memory_mut().allocate_pd();
         let cq = Arc::new(CompletionQueue::new(1024, 1).unwrap());

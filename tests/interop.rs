@@ -15,3 +15,5 @@ mod case;
 mod lossy;
 #[path = "interop/matrix.rs"]
 mod matrix;
+#[path = "interop/pingpong.rs"]
+mod pingpong;

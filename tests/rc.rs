@@ -8,6 +8,8 @@ mod duplicates;
 mod faults;
 #[path = "rc/forged.rs"]
 mod forged;
+#[path = "rc/held.rs"]
+mod held;
 #[path = "rc/hostile.rs"]
 mod hostile;
 #[path = "rc/limits.rs"]

@@ -9,10 +9,7 @@ use uroce::wire::{Packet, emit_headers};
 
 fuzz_target!(|bytes: &[u8]| {
     datagram(bytes);
-    for frame in [Frame::parse_ip(bytes), Frame::parse_ethernet(bytes)]
-        .into_iter()
-        .flatten()
-    {
+    for frame in [Frame::parse_ip(bytes), Frame::parse_ethernet(bytes)].into_iter().flatten() {
         whole(&frame, bytes);
     }
 });
@@ -22,10 +19,7 @@ fn datagram(bytes: &[u8]) {
         return;
     };
     let pad = usize::from(packet.bth.pad);
-    assert_eq!(
-        packet.info.header_length + packet.payload.len() + pad,
-        bytes.len()
-    );
+    assert_eq!(packet.info.header_length + packet.payload.len() + pad, bytes.len());
     let mut again = bytes.to_vec();
     let headers = emit_headers(&packet.bth, &packet.extensions, &mut again);
     assert_eq!(headers, Some(packet.info.header_length));
@@ -34,15 +28,10 @@ fn datagram(bytes: &[u8]) {
 
 fn whole(frame: &Frame<'_>, bytes: &[u8]) {
     let mut again = vec![0; bytes.len()];
-    let length = frame
-        .emit(&mut again)
-        .expect("what was parsed fits where it came from");
+    let length = frame.emit(&mut again).expect("what was parsed fits where it came from");
     assert_eq!(again[..length], bytes[..length]);
     if let (Ip::V4(ip), Some(icrc)) = (frame.ip, frame.computed_icrc()) {
-        let guess = Ipv4Pseudo {
-            identification: 0,
-            ..ip.pseudo()
-        };
+        let guess = Ipv4Pseudo { identification: 0, ..ip.pseudo() };
         let found = icrc::check_unknown_id(&guess, frame.udp.source_port, frame.datagram, icrc);
         assert_eq!(found, Some(ip.identification));
     }

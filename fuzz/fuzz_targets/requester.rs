@@ -14,12 +14,29 @@ use rig::{GRANTED, Length, MTU, PSN, Rig};
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    Post { operation: u8, offset: u16, length: Length, fence: bool, wrong_key: bool },
-    Answer { opcode: u8, psn: i8, syndrome: u8, payload: Length },
+    Post {
+        operation: u8,
+        offset: u16,
+        length: Length,
+        fence: bool,
+        wrong_key: bool,
+    },
+    Answer {
+        opcode: u8,
+        psn: i8,
+        syndrome: u8,
+        payload: Length,
+    },
     /// The answer that is due: so that more than the first packet is reached.
-    Right { packets: u8 },
-    Send { packets: u8 },
-    Wait { micros: u16 },
+    Right {
+        packets: u8,
+    },
+    Send {
+        packets: u8,
+    },
+    Wait {
+        micros: u16,
+    },
     Deregister,
 }
 

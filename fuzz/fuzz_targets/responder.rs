@@ -37,10 +37,16 @@ struct Request {
 enum Place {
     /// The cell that counts.
     Counter,
-    In { offset: u16 },
-    NearEnd { off: i8 },
+    In {
+        offset: u16,
+    },
+    NearEnd {
+        off: i8,
+    },
     WrongKey,
-    Any { address: u64 },
+    Any {
+        address: u64,
+    },
 }
 
 /// READs of the whole region and their repetition, and the acknowledges between them.

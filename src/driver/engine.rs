@@ -19,6 +19,8 @@ pub(super) struct Engine {
     failure_untold: bool,
     /// What whoever sleeps in charge of the engine sleeps for.
     watch: Watch,
+    /// Whether the endpoint has more to send than one turn took.
+    unsent: bool,
 }
 
 /// What whoever sleeps in charge of the engine wakes up for by itself, beside arriving datagrams.
@@ -31,9 +33,12 @@ pub(super) struct Watch {
 }
 
 impl Engine {
+    /// Datagrams sent before the engine looks at what came in: the answer to a READ may be millions.
+    const TURN: usize = 512;
+
     pub(super) fn new(endpoint: Endpoint, port: Box<dyn Port>) -> Self {
         let start = std::time::Instant::now();
-        Self { endpoint, port, start, failure: None, failure_untold: false, watch: Watch::default() }
+        Self { endpoint, port, start, failure: None, failure_untold: false, watch: Watch::default(), unsent: false }
     }
 
     /// The present time, counted from when the engine was made.
@@ -76,7 +81,7 @@ impl Engine {
                 endpoint.on_timeout(now);
             }
             self.try_transmit(now)?;
-            if taken == 0 {
+            if taken == 0 && !self.unsent {
                 return Ok(false);
             }
         }
@@ -90,18 +95,24 @@ impl Engine {
         }
     }
 
+    /// Sends up to [`TURN`](Self::TURN) datagrams, and notes whether that was all.
     fn try_transmit(&mut self, now: Instant) -> io::Result<()> {
         let mut committed = self.port.backlog();
-        loop {
+        self.unsent = true;
+        for _ in 0..Self::TURN {
             let Some(room) = self.port.room() else {
                 self.port.flush()?;
                 if self.port.room().is_none() {
                     // The kernel is full: the rest goes when it has room again.
+                    self.unsent = false;
                     return Ok(());
                 }
                 continue;
             };
-            let Some(transmit) = self.endpoint.poll_transmit(now, room) else { break };
+            let Some(transmit) = self.endpoint.poll_transmit(now, room) else {
+                self.unsent = false;
+                break;
+            };
             self.port.commit(&transmit.flow, transmit.length);
             committed = true;
         }
@@ -126,8 +137,8 @@ impl Engine {
     /// Notes what the caller is going to sleep for.
     pub(super) fn watch(&mut self) -> Watch {
         let alive = self.failure.is_none();
-        self.watch =
-            Watch { timer: self.endpoint.next_timeout().filter(|_| alive), backlog: alive && self.port.backlog() };
+        let timer = if self.unsent { Some(Instant::ZERO) } else { self.endpoint.next_timeout() };
+        self.watch = Watch { timer: timer.filter(|_| alive), backlog: alive && self.port.backlog() };
         self.watch
     }
 

@@ -86,6 +86,7 @@ fn start(port: TestPort) -> (Driver, mpsc::Receiver<Event>) {
         mtu: Mtu::Mtu1024,
         seed: [7; 32],
         window: Config::DEFAULT_WINDOW,
+        hold_bytes: Config::DEFAULT_HOLD_BYTES,
     });
     let (sender, receiver) = mpsc::channel();
     let driver = Driver::start(endpoint, Box::new(port), move |event| {

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use crate::error::{Error, Result};
-use crate::qp::{QpInit, QueuePair};
+use crate::qp::{HoldBudget, QpInit, QueuePair};
 use crate::wire::Qpn;
 
 /// The queue pairs of an endpoint; one at `index` has the number `slot << 16 | FIRST + index`.
 #[derive(Debug)]
 pub(super) struct QueuePairs {
     slot: u8,
+    hold_budget: HoldBudget,
     pairs: Vec<Option<Box<QueuePair>>>,
     /// Indices that were used, the one free the longest in front: a number is not given out again soon, so that
     /// stray packets of its last connection do not meet the next one.
@@ -24,8 +25,8 @@ impl QueuePairs {
     /// A number rests while fewer than this many were used.
     const REST: usize = 1024;
 
-    pub(super) fn new(slot: u8) -> Self {
-        Self { slot, pairs: Vec::new(), free: VecDeque::new() }
+    pub(super) fn new(slot: u8, hold_budget: HoldBudget) -> Self {
+        Self { slot, hold_budget, pairs: Vec::new(), free: VecDeque::new() }
     }
 
     /// Where the queue pair `qpn` would be, if it is one of this endpoint's.
@@ -63,7 +64,7 @@ impl QueuePairs {
         };
         // The index is below 2^16.
         let qpn = Qpn::new(u32::from(self.slot) << 16 | (Self::FIRST + index as u32));
-        self.pairs[index] = Some(Box::new(QueuePair::new(qpn, init)));
+        self.pairs[index] = Some(Box::new(QueuePair::new(qpn, init, self.hold_budget.clone())));
         Ok(qpn)
     }
 

@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::Table;
-use crate::qp::{Attributes, Mtu, QpInfo, QpInit, QueuePair, Surroundings};
+use crate::qp::{Attributes, HoldBudget, Mtu, QpInfo, QpInit, QueuePair, Surroundings};
 use crate::time::Instant;
 use crate::wire::{Arrival, Flow, Packet, Qpn};
 use crate::work::{ReceiveRequest, SendRequest};
@@ -41,9 +41,14 @@ pub struct Config {
     pub seed: [u8; 32],
     /// Bytes that may be in flight to one peer: what fits the peer's receive buffer.
     pub window: u64,
+    /// Bytes that may be held of packets which arrive before their turn, by all queue pairs; 0 drops them.
+    pub hold_bytes: usize,
 }
 
 impl Config {
+    /// A thousand full packets behind gaps, over all queue pairs.
+    pub const DEFAULT_HOLD_BYTES: usize = 4 << 20;
+
     /// Three runs of 64 KiB: 42 full packets of 4096 bytes. The receive buffer that an ordinary user can have (twice
     /// 212,992 bytes) takes 50 of them one by one, and 90 in runs, before it loses one.
     pub const DEFAULT_WINDOW: u64 = 192 * 1024;
@@ -84,7 +89,7 @@ impl Endpoint {
             gids: config.gids,
             mtu: config.mtu,
             memory: Table::new(ChaCha12Rng::from_seed(config.seed)),
-            pairs: QueuePairs::new(config.slot),
+            pairs: QueuePairs::new(config.slot, HoldBudget::new(config.hold_bytes)),
             paths: Paths::new(config.window),
             ready: Ready::default(),
             deadlines: Deadlines::default(),

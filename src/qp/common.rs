@@ -4,6 +4,7 @@ use core::net::IpAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::rc::HoldBudget;
 use super::{Attributes, Capacity, Mtu, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
@@ -44,13 +45,15 @@ pub(crate) struct Common {
     pub(crate) receive_cq: Arc<CompletionQueue>,
     /// Where the next messages go.
     pub(crate) receives: ReceiveQueue,
+    /// What may be held of packets that arrive before their turn.
+    pub(crate) hold_budget: HoldBudget,
     /// Where packets go, known from RTR on.
     pub(crate) flow: Option<Flow>,
     pub(crate) counters: Counters,
 }
 
 impl Common {
-    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
+    pub(crate) fn new(qpn: Qpn, init: QpInit, hold_budget: HoldBudget) -> Self {
         Self {
             qpn,
             qp_type: init.qp_type,
@@ -62,6 +65,7 @@ impl Common {
             send_cq: init.send_cq,
             receive_cq: init.receive_cq,
             receives: ReceiveQueue::new(init.capacity.max_receive_wr as usize, init.capacity.max_receive_sge as usize),
+            hold_budget,
             flow: None,
             counters: Counters::default(),
         }

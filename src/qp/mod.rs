@@ -17,6 +17,7 @@ mod timer;
 
 pub(crate) use common::Surroundings;
 pub(crate) use pair::QueuePair;
+pub(crate) use rc::HoldBudget;
 pub use state::{AddressVector, Attributes, Mask, Mtu, QpType, State};
 
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use super::common::{Common, Outcome, Surroundings};
-use super::rc::ReliableConnection;
+use super::rc::{HoldBudget, ReliableConnection};
 use super::service::Service;
 use super::{AddressVector, Attributes, QpInfo, QpInit, QpType, State};
 use crate::counters::Counters;
@@ -27,8 +27,8 @@ fn service(common: &Common) -> Box<dyn Service> {
 }
 
 impl QueuePair {
-    pub(crate) fn new(qpn: Qpn, init: QpInit) -> Self {
-        let common = Common::new(qpn, init);
+    pub(crate) fn new(qpn: Qpn, init: QpInit, hold_budget: HoldBudget) -> Self {
+        let common = Common::new(qpn, init, hold_budget);
         let service = service(&common);
         Self { common, service }
     }

@@ -62,6 +62,7 @@ pub struct OpenOptions {
     addresses: Option<Vec<IpAddr>>,
     mtu: Option<Mtu>,
     window: u64,
+    hold_bytes: usize,
     pcap: Option<PathBuf>,
     faults: Option<Faults>,
     implicit_on_demand: bool,
@@ -75,6 +76,7 @@ impl OpenOptions {
             addresses: None,
             mtu: None,
             window: endpoint::Config::DEFAULT_WINDOW,
+            hold_bytes: endpoint::Config::DEFAULT_HOLD_BYTES,
             pcap: None,
             faults: None,
             implicit_on_demand: false,
@@ -108,6 +110,15 @@ impl OpenOptions {
     #[must_use]
     pub fn window(mut self, bytes: u64) -> Self {
         self.window = bytes;
+        self
+    }
+
+    /// Bytes that may be held of packets which arrive before their turn, by all queue pairs together; with 0 they are
+    /// dropped, as the kernel's rxe does, and the peer sends them again.
+    /// [`Config::DEFAULT_HOLD_BYTES`](endpoint::Config::DEFAULT_HOLD_BYTES) by default.
+    #[must_use]
+    pub fn hold_bytes(mut self, bytes: usize) -> Self {
+        self.hold_bytes = bytes;
         self
     }
 
@@ -154,6 +165,7 @@ impl OpenOptions {
             mtu: device.mtu,
             seed: random(),
             window: self.window,
+            hold_bytes: self.hold_bytes,
         });
         let registry = Arc::new(Registry::new()?);
         let events = Arc::clone(&registry);

@@ -26,6 +26,8 @@ pub struct Options {
     pub retry_count: u8,
     pub rnr_retry: u8,
     pub min_rnr_timer: u8,
+    /// Bytes that may be held of packets which arrive before their turn.
+    pub hold_bytes: usize,
     /// Bytes of registered memory on each side.
     pub memory: usize,
 }
@@ -41,6 +43,7 @@ impl Default for Options {
             retry_count: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,
+            hold_bytes: Config::DEFAULT_HOLD_BYTES,
             memory: 1 << 20,
         }
     }
@@ -70,6 +73,7 @@ impl Side {
             mtu: Mtu::Mtu4096,
             seed: [n; 32],
             window: Config::DEFAULT_WINDOW,
+            hold_bytes: options.hold_bytes,
         });
         let pd = endpoint.memory_mut().allocate_pd();
         let cq = Arc::new(CompletionQueue::new(1024, 1).unwrap());

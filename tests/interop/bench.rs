@@ -17,32 +17,32 @@ use crate::common::guest::{Guest, HOST_V4, HOST_V6};
 /// The bridge that the guests hang on, as the device that our side opens.
 const DEVICE: &str = "uroce_br0";
 /// Bytes of the region on either side: the largest message twice, and some.
-pub const REGION: usize = (2 << 20) + 4096;
+pub(crate) const REGION: usize = (2 << 20) + 4096;
 /// How long one completion may take. An emulated guest on a busy machine is slow, and a lost last retry costs
 /// the kernel's side its ack timeout.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// UDP port 4791 of the link exists once: one test at a time.
-pub fn exclusively() -> MutexGuard<'static, ()> {
+pub(crate) fn exclusively() -> MutexGuard<'static, ()> {
     static LINK: Mutex<()> = Mutex::new(());
     LINK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How the two are connected.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    pub backend: Backend,
-    pub ipv6: bool,
-    pub mtu: Mtu,
+pub(crate) struct Setup {
+    pub(crate) backend: Backend,
+    pub(crate) ipv6: bool,
+    pub(crate) mtu: Mtu,
 }
 
 /// Both ends of a connection.
-pub struct Bench {
-    pub qp: QueuePair,
-    pub cq: CompletionQueue,
-    pub mr: MemoryRegion,
-    pub agent: Agent,
-    pub remote: RemoteRegion,
+pub(crate) struct Bench {
+    pub(crate) qp: QueuePair,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) mr: MemoryRegion,
+    pub(crate) agent: Agent,
+    pub(crate) remote: RemoteRegion,
     context: Context,
     kernel_before: Vec<(&'static str, u64)>,
 }
@@ -59,7 +59,7 @@ const KERNEL_FAULTS: [&str; 6] = [
 
 impl Bench {
     /// Connects to `guest`, whose namespace the thread must have entered.
-    pub fn connect(guest: &Guest, setup: Setup) -> Self {
+    pub(crate) fn connect(guest: &Guest, setup: Setup) -> Self {
         let own = if setup.ipv6 { IpAddr::V6(HOST_V6) } else { IpAddr::V4(HOST_V4) };
         let theirs = if setup.ipv6 { IpAddr::V6(guest.v6) } else { IpAddr::V4(guest.v4) };
         let context = Context::options(DEVICE).backend(setup.backend).addresses([own]).open().unwrap();
@@ -87,7 +87,7 @@ impl Bench {
     }
 
     /// Waits for our next completion.
-    pub fn completion(&self) -> Result<Completion, String> {
+    pub(crate) fn completion(&self) -> Result<Completion, String> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             if let Some(completion) = self.cq.poll_one() {
@@ -103,7 +103,7 @@ impl Bench {
     }
 
     /// Waits for the kernel's next completion.
-    pub fn kernel_completion(&mut self) -> Result<WorkCompletion, String> {
+    pub(crate) fn kernel_completion(&mut self) -> Result<WorkCompletion, String> {
         let list = self.agent.poll("cq", 1, PATIENCE).map_err(|error| error.to_string())?;
         match list.first() {
             Some(completion) if completion.is_success() => Ok(*completion),
@@ -113,13 +113,13 @@ impl Bench {
     }
 
     /// Our counters.
-    pub fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> Counters {
         self.context.counters()
     }
 
     /// What both sides counted that a clean link does not cause, ours first. Not counted as ours: what the kernel's
     /// requester sent twice. Nor what the port saw: nothing may be dropped there.
-    pub fn faults(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn faults(&self) -> Vec<(&'static str, u64)> {
         let harmless = ["sent_pkts", "rcvd_pkts", "ack_deferred", "duplicate_request", "rcvd_rnr_err", "send_rnr_err"];
         let port = self.context.port_counters();
         let dropped = [
@@ -134,7 +134,7 @@ impl Bench {
     }
 
     /// What the kernel counted on this connection that a clean link does not cause.
-    pub fn kernel_faults(&mut self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn kernel_faults(&mut self) -> Vec<(&'static str, u64)> {
         let now = self.kernel_counters();
         let since = now.iter().zip(&self.kernel_before).map(|(now, before)| (now.0, now.1 - before.1));
         since.filter(|(_, count)| *count > 0).collect()

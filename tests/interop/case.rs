@@ -10,14 +10,14 @@ use crate::common::pattern;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requester {
+pub(crate) enum Requester {
     Uroce,
     Kernel,
 }
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     Send,
     SendImmediate,
     Write,
@@ -28,8 +28,9 @@ pub enum Verb {
 }
 
 impl Verb {
-    pub const SIZED: [Self; 5] = [Self::Send, Self::SendImmediate, Self::Write, Self::WriteImmediate, Self::Read];
-    pub const ATOMIC: [Self; 2] = [Self::CompareAndSwap, Self::FetchAndAdd];
+    pub(crate) const SIZED: [Self; 5] =
+        [Self::Send, Self::SendImmediate, Self::Write, Self::WriteImmediate, Self::Read];
+    pub(crate) const ATOMIC: [Self; 2] = [Self::CompareAndSwap, Self::FetchAndAdd];
 
     /// Whether it consumes a receive request.
     fn is_received(self) -> bool {
@@ -52,10 +53,10 @@ impl Verb {
 
 /// A case of the matrix.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
-    pub requester: Requester,
-    pub verb: Verb,
-    pub size: usize,
+pub(crate) struct Case {
+    pub(crate) requester: Requester,
+    pub(crate) verb: Verb,
+    pub(crate) size: usize,
 }
 
 impl fmt::Display for Case {
@@ -70,7 +71,7 @@ const IMMEDIATE: u32 = 0x1234_5678;
 
 impl Case {
     /// Runs it on a bench; `seed` makes its bytes differ from those of other cases.
-    pub fn run(&self, bench: &mut Bench, seed: u64) -> Result<(), String> {
+    pub(crate) fn run(&self, bench: &mut Bench, seed: u64) -> Result<(), String> {
         match (self.requester, self.verb) {
             (requester, Verb::CompareAndSwap | Verb::FetchAndAdd) => self.atomic(bench, requester, seed),
             (Requester::Uroce, _) => self.ours(bench, seed),

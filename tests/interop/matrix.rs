@@ -9,8 +9,8 @@ use crate::bench::{Bench, Setup, exclusively};
 use crate::case::{Case, Requester, Verb};
 use crate::common::guest::{Guest, Kernel};
 
-pub const MTUS: [Mtu; 3] = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096];
-pub const BACKENDS: [Backend; 2] = [Backend::Udp, Backend::Packet];
+pub(crate) const MTUS: [Mtu; 3] = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096];
+pub(crate) const BACKENDS: [Backend; 2] = [Backend::Udp, Backend::Packet];
 
 /// The message sizes for a path MTU.
 fn sizes(mtu: Mtu) -> [usize; 7] {

@@ -44,6 +44,7 @@ fn options(random: &mut Random, connections: usize) -> Options {
         // Every fourth seed wraps in the middle.
         psns: [random.pick(&[0xff_fff0, 0x7f_fff0, 0, 0x12_3456]), random.next() as u32 & 0xff_ffff],
         rd_atomic: random.pick(&[1, 2, 4, 16]),
+        hold_bytes: random.pick(&[0, 3000, 4 << 20]),
         memory: connections * 4 * AREA,
         ..Options::default()
     }

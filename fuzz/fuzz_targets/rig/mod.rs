@@ -62,7 +62,14 @@ pub struct Rig {
 
 impl Rig {
     pub fn new() -> Self {
-        let config = Config { slot: 1, gids: vec![SELF], mtu: Mtu::Mtu4096, seed: [7; 32], window: 64 * 1024 };
+        let config = Config {
+            slot: 1,
+            gids: vec![SELF],
+            mtu: Mtu::Mtu4096,
+            seed: [7; 32],
+            window: 64 * 1024,
+            hold_bytes: 64 * 1024,
+        };
         let mut endpoint = Endpoint::new(config);
         let pd = endpoint.memory_mut().allocate_pd();
         let cq = Arc::new(CompletionQueue::new(4096, 1).unwrap());
@@ -140,14 +147,8 @@ impl Rig {
         let header = emit_headers(&bth, extensions, &mut datagram).unwrap();
         datagram.resize(header + payload + usize::from(bth.pad), 0x5a);
         let (source, destination) = (PEER, SELF);
-        let arrival = Arrival {
-            source,
-            destination,
-            source_port: 0xc000,
-            traffic_class: 0,
-            hop_limit: 64,
-            datagram: &datagram,
-        };
+        let arrival =
+            Arrival { source, destination, source_port: 0xc000, traffic_class: 0, hop_limit: 64, datagram: &datagram };
         self.endpoint.on_packet(self.now, &arrival);
     }
 

@@ -61,7 +61,7 @@ impl Requester {
         }
         match syndrome {
             Syndrome::Ack { .. } => {
-                if self.probe_found_loss() {
+                if self.lacks_the_rest() {
                     self.rewind(common, around.now);
                 }
                 Outcome::Alive
@@ -91,12 +91,15 @@ impl Requester {
         }
     }
 
-    /// The peer lacks the oldest packet that is not acknowledged: go back to it, unless nothing was sent since that was
-    /// done. A packet that was sent before an RNR wait began draws such a NAK too; the wait goes on.
+    /// The peer lacks the oldest packet that is not acknowledged: send it again, and perhaps what follows it (see
+    /// `probe.rs`), unless nothing was sent since that was done. A packet that was sent before an RNR wait began draws
+    /// such a NAK too; the wait goes on.
     fn on_sequence_error(&mut self, common: &mut Common, now: Instant) -> Outcome {
-        if self.queue.in_flight() > 0 {
+        if self.queue.in_flight() > 0 && !self.retry.waits_for_receiver() {
             self.rewound_for = None;
-            self.rewind(common, now);
+            if !self.send_only_oldest(common, now) {
+                self.rewind(common, now);
+            }
         }
         Outcome::Alive
     }

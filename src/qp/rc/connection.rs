@@ -20,7 +20,7 @@ impl ReliableConnection {
     pub(crate) fn new(common: &Common) -> Self {
         Self {
             requester: Requester::new(&common.attributes, common.mtu()),
-            responder: Responder::new(&common.attributes),
+            responder: Responder::new(&common.attributes, common.hold_budget.clone()),
         }
     }
 }
@@ -35,7 +35,7 @@ impl Service for ReliableConnection {
     }
 
     fn start_receiving(&mut self, common: &Common) {
-        self.responder = Responder::new(&common.attributes);
+        self.responder = Responder::new(&common.attributes, common.hold_budget.clone());
     }
 
     fn start_sending(&mut self, common: &Common) {
@@ -59,12 +59,12 @@ impl Service for ReliableConnection {
         &mut self,
         common: &mut Common,
         around: &mut Surroundings<'_>,
-        _arrival: &Arrival<'_>,
+        arrival: &Arrival<'_>,
         packet: &Packet<'_>,
     ) -> Outcome {
         self.responder.note_arrival(common, around);
         if packet.info.kind.is_request() {
-            self.responder.on_request(common, around, packet)
+            self.responder.on_request(common, around, packet, arrival.datagram)
         } else if common.state.awaits_answers() {
             self.requester.on_response(common, around, packet)
         } else {

@@ -3,6 +3,7 @@
 mod completer;
 mod connection;
 mod execute;
+mod held;
 mod inflight;
 mod local;
 mod place;
@@ -15,5 +16,6 @@ mod responder;
 mod retry;
 
 pub(crate) use connection::ReliableConnection;
+pub(crate) use held::HoldBudget;
 use requester::Requester;
 use responder::Responder;

@@ -7,7 +7,6 @@ use super::inflight::Cursor;
 use super::requester::{Next, Requester};
 use crate::qp::common::Common;
 use crate::time::Instant;
-use crate::wire::Psn;
 
 /// Which packet is to be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +20,7 @@ pub(super) enum Probe {
 impl Requester {
     /// Nothing was heard for a while: chooses what to ask with. In turn the newest packet and the oldest; but a READ or
     /// ATOMIC is only asked for again after three times the wait, since its answer may be long, and on its way.
-    pub(super) fn probe(&mut self, now: Instant) {
+    pub(super) fn probe(&mut self, common: &mut Common, now: Instant) {
         if !self.queue.is_busy() {
             return;
         }
@@ -39,6 +38,21 @@ impl Requester {
         } else {
             Some(Probe::Oldest)
         };
+        common.counters.tail_probes += u64::from(self.probe_due.is_some());
+    }
+
+    /// Answers a NAK by sending only the packet that is missing, to a peer that may have kept those behind it; false for
+    /// a peer that is known to drop them, and for a READ or ATOMIC, whose answer would not tell.
+    pub(super) fn send_only_oldest(&mut self, common: &mut Common, now: Instant) -> bool {
+        let fetches = self.queue.front().is_none_or(|wqe| wqe.request.operation.fetches());
+        if self.peer_holds == Some(false) || fetches {
+            return false;
+        }
+        common.counters.completer_retry_err += 1;
+        self.lost = true;
+        self.probe_due = Some(Probe::Oldest);
+        self.retry.on_rewind(now);
+        true
     }
 
     /// The packet that the probe sends again.
@@ -65,10 +79,20 @@ impl Requester {
         is_answered_by_ack.then_some(Next { cursor: Cursor { index, packet }, psns: 1, cost: 0 })
     }
 
-    /// Whether what was just acknowledged is the oldest packet that a probe sent again, and nothing behind it: then
-    /// the rest did not arrive either.
-    pub(super) fn probe_found_loss(&mut self) -> bool {
-        let probed: Option<Psn> = self.probed.take();
-        probed.is_some_and(|psn| self.queue.unacknowledged == psn.plus(1)) && self.queue.is_busy()
+    /// Whether what was just acknowledged is the oldest packet that was sent again alone, and nothing behind it: then the
+    /// peer has not the rest either. An acknowledge that jumps further says that it keeps what arrives early.
+    pub(super) fn lacks_the_rest(&mut self) -> bool {
+        let Some(end) = self.probed.map(|psn| psn.plus(1)) else { return false };
+        if self.queue.unacknowledged.is_before(end) {
+            return false;
+        }
+        self.probed = None;
+        let jumps = self.queue.unacknowledged != end;
+        if jumps {
+            self.peer_holds = Some(true);
+        } else if self.queue.is_busy() && self.peer_holds.is_none() {
+            self.peer_holds = Some(false);
+        }
+        !jumps && self.queue.is_busy()
     }
 }

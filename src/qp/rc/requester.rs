@@ -31,7 +31,10 @@ pub(crate) struct Requester {
     pub(super) rewound_for: Option<Psn>,
     /// A packet is to be sent again, to learn what became of those that were not acknowledged.
     pub(super) probe_due: Option<Probe>,
-    /// The oldest packet, which a probe sent again.
+    /// Whether the peer keeps what arrives before its turn, so that only what is missing must be sent again; `None`
+    /// while that is not known.
+    pub(super) peer_holds: Option<bool>,
+    /// The oldest packet, which was sent again alone.
     pub(super) probed: Option<Psn>,
     /// The cost sent since an acknowledge was last asked for.
     unasked: u64,
@@ -66,6 +69,7 @@ impl Requester {
             rewound_for: None,
             probe_due: None,
             probed: None,
+            peer_holds: None,
             unasked: 0,
             lost: false,
             drain_pending: false,
@@ -135,13 +139,14 @@ impl Requester {
         if let Some(probe) = self.probe_due.take()
             && let Some(next) = self.probe_packet(common, probe)
         {
-            common.counters.tail_probes += 1;
             return self.emit(common, around, next, true, room);
         }
         self.carry_out(common, around);
         let next = self.next(common, self.queue.cursor, window)?;
         if !self.begin(common, around, next.cursor.index) {
-            return None;
+            // What was sent before it did not ask for an acknowledge, since more was to follow.
+            let newest = self.probe_packet(common, Probe::Newest).filter(|_| self.queue.in_flight() > 0)?;
+            return self.emit(common, around, newest, true, room);
         }
         let after = self.after(&next);
         let window_after = window.saturating_sub(next.cost);
@@ -313,7 +318,7 @@ impl Requester {
                     }
                     self.rewind(common, around.now);
                 }
-                Timer::Probe => self.probe(around.now),
+                Timer::Probe => self.probe(common, around.now),
             }
         }
         Outcome::Alive

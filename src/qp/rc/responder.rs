@@ -1,6 +1,7 @@
 //! The receiving half: requests of the peer, executed once and in order.
 
 use super::execute::{Message, Refusal};
+use super::held::{Held, HoldBudget};
 use super::replay::{Executed, ExecutedKind, Replay};
 use super::reply::{ACK, ReadReply, Replies, Reply, Sent};
 use crate::event::{AsyncEvent, Event};
@@ -28,12 +29,16 @@ pub(crate) struct Responder {
     /// already and draws no other NAK. A PSN that is not newer was sent again: the requester went back, and the
     /// expected packet was lost again.
     nak_sent: Option<Psn>,
+    /// The expected packet came and was refused for want of a receive request.
+    waits_for_receive: bool,
+    /// What arrived before its turn.
+    held: Held,
     /// A packet of this connection came in.
     established: bool,
 }
 
 impl Responder {
-    pub(crate) fn new(attributes: &Attributes) -> Self {
+    pub(crate) fn new(attributes: &Attributes, budget: HoldBudget) -> Self {
         Self {
             expected: attributes.receive_psn.unwrap_or_default(),
             msn: 0,
@@ -42,6 +47,8 @@ impl Responder {
             replies: Replies::default(),
             replay: Replay::new(depth(attributes)),
             nak_sent: None,
+            waits_for_receive: false,
+            held: Held::new(budget),
             established: false,
         }
     }
@@ -79,40 +86,81 @@ impl Responder {
         })
     }
 
-    /// Takes a request of the peer.
+    /// Takes a request of the peer: a packet, and the datagram that it was parsed from.
     pub(crate) fn on_request(
         &mut self,
         common: &mut Common,
         around: &mut Surroundings<'_>,
         packet: &Packet<'_>,
+        datagram: &[u8],
     ) -> Outcome {
         match packet.bth.psn.distance(self.expected) {
-            0 => {}
-            1.. => {
+            0 => match self.take_turn(common, around, packet) {
+                Outcome::Alive => self.catch_up(common, around),
+                failed @ Outcome::Failed => failed,
+            },
+            ahead @ 1.. => {
                 common.counters.out_of_seq_request += 1;
                 let psn = packet.bth.psn;
-                let is_new_gap = self.nak_sent.is_none_or(|newest| !newest.is_before(psn));
-                self.nak_sent = Some(psn);
-                if is_new_gap {
-                    common.counters.send_seq_err += 1;
-                    self.acknowledge(common, self.expected, Syndrome::Nak(NakCode::SequenceError));
+                if self.nak_sent.is_none_or(|newest| !newest.is_before(psn)) {
+                    self.report_gap(common);
                 }
-                return Outcome::Alive;
+                self.nak_sent = Some(psn);
+                if !self.waits_for_receive {
+                    self.held.push(psn, ahead.cast_unsigned(), datagram);
+                }
+                Outcome::Alive
             }
             _ => {
                 common.counters.duplicate_request += 1;
                 self.repeat(common, packet);
+                Outcome::Alive
+            }
+        }
+    }
+
+    /// NAKs the expected PSN: it is missing.
+    fn report_gap(&mut self, common: &mut Common) {
+        common.counters.send_seq_err += 1;
+        self.acknowledge(common, self.expected, Syndrome::Nak(NakCode::SequenceError));
+    }
+
+    /// Executes what was held and has its turn now, and acknowledges all of it at once.
+    fn catch_up(&mut self, common: &mut Common, around: &mut Surroundings<'_>) -> Outcome {
+        let before = self.expected;
+        while let Some(datagram) = self.held.take(self.expected) {
+            // It was well formed when it came.
+            let Ok(packet) = Packet::parse(&datagram) else { continue };
+            if self.take_turn(common, around, &packet) == Outcome::Failed {
+                return Outcome::Failed;
+            }
+            if self.waits_for_receive {
                 return Outcome::Alive;
             }
         }
+        if self.expected != before {
+            self.acknowledge(common, self.expected.minus(1), ACK);
+        }
+        if let Some(newest) = self.held.newest() {
+            self.report_gap(common);
+            self.nak_sent = Some(newest);
+        }
+        Outcome::Alive
+    }
+
+    /// Executes the request whose turn it is, or refuses it.
+    fn take_turn(&mut self, common: &mut Common, around: &mut Surroundings<'_>, packet: &Packet<'_>) -> Outcome {
         match self.execute(common, around, packet) {
             Ok(()) => {
                 self.nak_sent = None;
+                self.waits_for_receive = false;
                 Outcome::Alive
             }
             Err(Refusal::NotReady) => {
-                // Packets behind it are already on their way; they draw no NAK of their own.
+                // Packets behind it are already on their way; they draw no NAK of their own, and all come again.
                 self.nak_sent = Some(self.expected);
+                self.waits_for_receive = true;
+                self.held.clear();
                 common.counters.send_rnr_err += 1;
                 let timer = common.attributes.min_rnr_timer.unwrap_or(0);
                 self.acknowledge(common, self.expected, Syndrome::ReceiverNotReady { timer });
@@ -204,6 +252,7 @@ impl Responder {
     /// that caused this reaches the peer.
     pub(crate) fn flush(&mut self, common: &Common, around: &mut Surroundings<'_>) {
         self.message = Message::None;
+        self.held.clear();
         if let Some(request) = self.current.take() {
             common.flush_receive(&request, around.events);
         }

@@ -6,22 +6,13 @@ use anyhow::Result;
 use uroce::verbs::{CompletionKind, SendFlags, SendRequest};
 
 use super::control::{Control, Message};
-use super::plan::{Goal, Traffic};
+use super::plan::{Goal, Role, Traffic};
 use super::session::Session;
 
 /// Into how many parts a run is divided to find its peak.
 const PARTS: u32 = 20;
 /// The largest message that is posted inline.
 const INLINE: usize = 512;
-
-/// What this end does in a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Sends, and says when that was all.
-    Client,
-    /// Receives, or waits, until the client says that that was all; with a goal, it sends meanwhile.
-    Server,
-}
 
 /// Runs messages of `size` bytes: up to `goal`, or none of its own without.
 pub(super) fn run(

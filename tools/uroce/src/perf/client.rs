@@ -6,9 +6,9 @@ use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use uroce::verbs::{Counters, PortCounters};
 
-use super::bandwidth::{self, Role};
+use super::bandwidth;
 use super::control::{Control, Message, Side, unexpected};
-use super::plan::{Goal, Measure, Plan, Traffic};
+use super::plan::{Goal, Measure, Plan, Role, Traffic};
 use super::session::Session;
 use super::{latency, sockets};
 use crate::device::{self, Backend};
@@ -65,7 +65,7 @@ impl Client {
             let Side::Socket { port } = welcome(&mut control)? else { return Err(unexpected(Message::Ready)) };
             Means::Socket(SocketAddr::new(control.remote()?.ip(), port))
         } else {
-            let (mut session, index) = prepare(&control, plan.clone(), place)?;
+            let (mut session, index) = prepare(&control, plan.clone(), place, Role::Client)?;
             control.say(&Message::Plan { plan: plan.clone(), side: session.side() })?;
             session.connect(index, &welcome(&mut control)?)?;
             Means::Verbs(Box::new(session))
@@ -116,12 +116,12 @@ impl Client {
 }
 
 /// Opens the device and makes the queue pairs for `plan`; with the index of the GID.
-pub(super) fn prepare(control: &Control, plan: Plan, place: &Place) -> Result<(Session, u8)> {
+pub(super) fn prepare(control: &Control, plan: Plan, place: &Place, role: Role) -> Result<(Session, u8)> {
     let local = control.local()?;
     let name = device::choose(place.device.as_deref(), local)?;
     let context = device::options(&name, place.backend).open()?;
     let index = device::gid_index(&context, place.gid_index, local)?;
-    Ok((Session::new(context, index, plan)?, index))
+    Ok((Session::new(context, index, plan, role)?, index))
 }
 
 fn welcome(control: &mut Control) -> Result<Side> {

@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
 use uroce::verbs::{CompletionKind, SendFlags, SendRequest};
 
-use super::bandwidth::{self, Role};
+use super::bandwidth;
 use super::control::{Control, Message, unexpected};
-use super::plan::{Goal, Operation};
+use super::plan::{Goal, Operation, Role};
 use super::session::Session;
 
 /// Times of messages in nanoseconds, whole round trips where turns are taken.

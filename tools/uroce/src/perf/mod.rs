@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod client;
+mod completions;
 mod control;
 mod latency;
 mod options;

@@ -80,6 +80,15 @@ pub(crate) enum Atomic {
     CompareAndSwap,
 }
 
+/// Which end of the conversation this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Sends, and says when that was all.
+    Client,
+    /// Receives, or waits, until the client says that that was all; with a goal, it sends meanwhile.
+    Server,
+}
+
 /// How much of each size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::bandwidth::{self, Role};
+use super::bandwidth;
 use super::client::{Place, prepare};
 use super::control::{Control, Message, Side, unexpected};
 use super::latency;
-use super::plan::{Measure, Plan, Traffic};
+use super::plan::{Measure, Plan, Role, Traffic};
 use super::session::Session;
 use super::sockets;
 use crate::output;
@@ -46,7 +46,7 @@ fn converse(control: &mut Control, place: &Place) -> Result<Plan> {
         control.say(&Message::Welcome { side: Side::Socket { port: server.port()? } })?;
         Means::Socket(server)
     } else {
-        let (mut session, index) = prepare(control, plan.clone(), place)?;
+        let (mut session, index) = prepare(control, plan.clone(), place, Role::Server)?;
         // Before connecting, which settles on the path MTU of both.
         let own = session.side();
         session.connect(index, &side)?;

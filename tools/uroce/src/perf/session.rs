@@ -1,15 +1,14 @@
 //! The queue pairs and the memory of one end.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context as _, Result, bail, ensure};
 use uroce::verbs::{
-    self, Access, Arm, Capacity, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Context, Counters,
-    MemoryRegion, Mtu, Peer, PortCounters, QpConfig, QueuePair, ReceiveRequest, Remote, Sge, Status, random_psn,
+    self, Access, Capacity, ConnectOptions, Context, Counters, MemoryRegion, Mtu, Peer, PortCounters, QpConfig,
+    QueuePair, ReceiveRequest, Remote, Sge, random_psn,
 };
 
+use super::completions::Completions;
 use super::control::Side;
-use super::plan::{Atomic, Operation, Plan};
+use super::plan::{Atomic, Operation, Plan, Role};
 
 /// Bytes that the messages of one queue pair wander through, when they are smaller: more would measure the caches.
 const AREA: usize = 256 << 10;
@@ -42,10 +41,10 @@ pub(super) struct Lane {
 
 impl Session {
     /// Makes everything, up to INIT, with receive requests posted.
-    pub(super) fn new(context: Context, gid_index: u8, plan: Plan) -> Result<Self> {
-        let channel = if plan.events { Some(context.create_completion_channel()?) } else { None };
+    pub(super) fn new(context: Context, gid_index: u8, plan: Plan, role: Role) -> Result<Self> {
+        let channel = context.create_completion_channel()?;
         let entries = plan.queue_pairs as usize * (plan.tx_depth as usize + plan.receives() as usize);
-        let cq = context.create_cq(entries.max(1), channel.as_ref()).with_context(|| {
+        let cq = context.create_cq(entries.max(1), Some(&channel)).with_context(|| {
             format!("{entries} completions for {} queue pairs: choose less with -q, -t or -r", plan.queue_pairs)
         })?;
         let pd = context.alloc_pd();
@@ -62,7 +61,7 @@ impl Session {
             lanes.push(Lane { qp, own, remote: Remote::default(), owed: plan.receives() });
         }
         let path_mtu = context.device().mtu;
-        let completions = Completions::new(cq, channel);
+        let completions = Completions::new(context.clone(), cq, channel, &plan, role);
         let mut session = Self { plan, lanes, completions, region, context, area, path_mtu };
         session.warm()?;
         session.repost(1)?;
@@ -230,81 +229,4 @@ impl Plan {
 /// Bytes from one buffer to the next.
 fn stride(size: u32) -> usize {
     (size as usize).next_multiple_of(ALIGN).max(ALIGN)
-}
-
-/// The completion queue and how to wait for it.
-pub(super) struct Completions {
-    cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
-    taken: [Completion; Completions::BURST],
-    /// Polls in a row that found nothing.
-    idle: u32,
-    /// Since about when.
-    since: Instant,
-}
-
-impl Completions {
-    const BURST: usize = 64;
-    /// A program that polls gives way so often, in case there are more programs than processors.
-    const POLLS_PER_YIELD: u32 = 64;
-    /// A program that polls looks at the clock so often.
-    const POLLS_PER_LOOK: u32 = 1024;
-    /// How long a sleeping program sleeps before it looks at the conversation.
-    const NAP: Duration = Duration::from_millis(5);
-    /// How long nothing may complete.
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    fn new(cq: CompletionQueue, channel: Option<CompletionChannel>) -> Self {
-        cq.arm(Arm::Any);
-        Self { cq, channel, taken: [Completion::default(); Self::BURST], idle: 0, since: Instant::now() }
-    }
-
-    /// Polls, and sleeps a little when nothing is there and the plan says so; returns how many [`get`](Self::get) has.
-    ///
-    /// # Errors
-    /// A request failed.
-    pub(super) fn poll(&mut self) -> Result<usize> {
-        let count = self.cq.poll(&mut self.taken);
-        if count == 0 {
-            self.wait()?;
-            return Ok(0);
-        }
-        self.idle = 0;
-        let mut taken = self.taken.iter().take(count);
-        match taken.find(|completion| completion.status != Status::Success) {
-            Some(failed) => bail!("queue pair {:#08x}: {}", failed.qpn.value(), failed.status.as_str()),
-            None => Ok(count),
-        }
-    }
-
-    /// A completion that the last poll took.
-    pub(super) fn get(&self, index: usize) -> Completion {
-        self.taken.get(index).copied().unwrap_or_default()
-    }
-
-    /// Whether nothing has completed for so long that nothing will; looks at the clock once in a while.
-    pub(super) fn check_patience(&mut self) -> Result<()> {
-        let step = if self.channel.is_some() { 1 } else { Self::POLLS_PER_LOOK };
-        if self.idle == step {
-            self.since = Instant::now();
-        } else if self.idle > step && self.idle.is_multiple_of(step) {
-            let seconds = Self::PATIENCE.as_secs();
-            ensure!(self.since.elapsed() < Self::PATIENCE, "nothing completed for {seconds} s: is the peer alive?");
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<()> {
-        self.idle = self.idle.wrapping_add(1).max(1);
-        match &self.channel {
-            Some(channel) => {
-                if channel.wait(Some(Self::NAP))?.is_some() {
-                    self.cq.arm(Arm::Any);
-                }
-            }
-            None if self.idle.is_multiple_of(Self::POLLS_PER_YIELD) => std::thread::yield_now(),
-            None => std::hint::spin_loop(),
-        }
-        Ok(())
-    }
 }

@@ -14,14 +14,18 @@ use super::Arguments;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Completions taken at once.
 const BURST: usize = 2;
-/// How often a polling end looks at the clock.
-const POLLS_PER_LOOK: u32 = 1024;
+/// How often a polling end gives way, in case there are more programs than processors, and looks at the clock.
+const POLLS_PER_PAUSE: u32 = 64;
+/// After so many polls in vain it sleeps: the peer is slow, and may need this very processor.
+const POLLS_PER_NAP: u32 = 1024;
 
 /// One end, ready to be connected.
 pub(super) struct End {
     qp: QueuePair,
     cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    channel: CompletionChannel,
+    /// Whether to sleep at once, instead of polling.
+    events: bool,
     region: MemoryRegion,
     size: u32,
     rx_depth: u32,
@@ -38,8 +42,8 @@ impl End {
     /// Makes what an end needs, and posts the receive requests.
     pub(super) fn new(context: &Context, arguments: &Arguments, client: bool) -> Result<Self> {
         let (size, rx_depth) = (arguments.size, arguments.rx_depth);
-        let channel = if arguments.events { Some(context.create_completion_channel()?) } else { None };
-        let cq = context.create_cq(rx_depth as usize + 1, channel.as_ref())?;
+        let channel = context.create_completion_channel()?;
+        let cq = context.create_cq(rx_depth as usize + 1, Some(&channel))?;
         let pd = context.alloc_pd();
         let region = pd.register(size as usize, Access::LOCAL_WRITE)?;
         let capacity = Capacity { max_send_wr: 1, max_receive_wr: rx_depth, ..Capacity::default() };
@@ -48,9 +52,9 @@ impl End {
         let fill = if client && arguments.chk { 0 } else { 0x7b + u8::from(!client) };
         region.write(0, &vec![fill; size as usize])?;
         qp.to_init(&ConnectOptions { access: Access::empty(), ..ConnectOptions::default() })?;
-        let end = Self { qp, cq, channel, region, size, rx_depth, client };
+        let end = Self { qp, cq, channel, events: arguments.events, region, size, rx_depth, client };
         end.post_receives(rx_depth)?;
-        if end.channel.is_some() {
+        if end.events {
             end.cq.arm(Arm::Any);
         }
         Ok(end)
@@ -122,11 +126,22 @@ impl End {
                 return Ok(count);
             }
             polls = polls.wrapping_add(1);
-            match &self.channel {
-                Some(channel) if channel.wait(Some(PATIENCE))?.is_some() => self.cq.arm(Arm::Any),
-                Some(_) => {}
-                None if !polls.is_multiple_of(POLLS_PER_LOOK) => continue,
-                None => {}
+            if self.events {
+                if self.channel.wait(Some(PATIENCE))?.is_some() {
+                    self.cq.arm(Arm::Any);
+                }
+            } else if polls.is_multiple_of(POLLS_PER_NAP) {
+                // Polled once more before it sleeps: what came before it was armed would not wake it.
+                self.cq.arm(Arm::Any);
+                let count = self.cq.poll(completions);
+                if count > 0 {
+                    return Ok(count);
+                }
+                self.channel.wait(Some(PATIENCE))?;
+            } else if polls.is_multiple_of(POLLS_PER_PAUSE) {
+                std::thread::yield_now();
+            } else {
+                continue;
             }
             if Instant::now() > deadline {
                 bail!(

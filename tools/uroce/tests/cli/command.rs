@@ -68,10 +68,20 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `uroce ARGUMENTS -p PORT` at a port that is free, and waits until a client can come.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        // A port that was free a moment ago may have been taken by another test.
+        (0..5).find_map(|_| Self::try_start(arguments)).expect("a server that listens")
+    }
+
+    fn try_start(arguments: &[&str]) -> Option<Self> {
         let port = free_port();
-        let child = uroce(arguments).args(["-p", &port]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        await_listener(&port);
-        Self { child, port }
+        let mut child =
+            uroce(arguments).args(["-p", &port]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        if listens(&mut child, &port) {
+            return Some(Self { child, port });
+        }
+        let _ = child.kill();
+        eprintln!("port {port}: {}", text(&finish(child).stderr));
+        None
     }
 
     /// Waits for its end.
@@ -85,8 +95,8 @@ pub(crate) fn free_port() -> String {
     std::net::TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port().to_string()
 }
 
-/// Waits until somebody listens on a TCP port, without connecting to it.
-fn await_listener(port: &str) {
+/// Waits until a server listens on a TCP port, without connecting to it; `false`: it has ended instead, or takes too long.
+fn listens(server: &mut Child, port: &str) -> bool {
     let wanted = format!(":{:04X}", port.parse::<u16>().unwrap());
     for _ in 0..1000 {
         let listens = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().any(|table| {
@@ -97,12 +107,15 @@ fn await_listener(port: &str) {
                 words.nth(1).is_some_and(|local| local.ends_with(&wanted)) && words.nth(1) == Some("0A")
             })
         });
+        if server.try_wait().unwrap().is_some() {
+            return false;
+        }
         if listens {
-            return;
+            return true;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("nobody listens on TCP port {port}");
+    false
 }
 
 /// Bytes that a program printed.

@@ -1,0 +1,104 @@
+//! `uroce pingpong` with the kernel's `ibv_rc_pingpong` at the other end, either one as the server. Their TCP connection is
+//! always over IPv4: the kernel's tool listens on nothing else.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::bench::exclusively;
+use crate::common::guest::{Guest, HOST_V4, Kernel};
+
+/// How the two are run.
+struct Run {
+    /// Index of our GID and the guest's: link-local, IPv4 and IPv6 in this order on either side.
+    gid_index: u8,
+    options: &'static str,
+}
+
+#[test]
+fn kernel_6_1_plays_pingpong() {
+    play(Kernel::V6_1);
+}
+
+#[test]
+fn kernel_6_12_plays_pingpong() {
+    play(Kernel::V6_12);
+}
+
+fn play(kernel: Kernel) {
+    let Some(guest) = Guest::up(kernel) else { return };
+    let _link = exclusively();
+    guest.enter();
+    let uroce = uroce();
+    let v4 = |options| Run { gid_index: 1, options };
+    let v6 = |options| Run { gid_index: 2, options };
+    let runs = [
+        v4("-n 200 -c"),
+        v4("-n 200 -e -c"),
+        v4("-n 50 -s 100001 -m 256 -c"),
+        v4("-n 50 -s 1 -m 4096 -c"),
+        v6("-n 100 -c"),
+    ];
+    for run in runs {
+        check(&format!("{kernel:?} as server, {}", run.options), &serve_in_guest(&guest, &uroce, &run), &run);
+        check(&format!("{kernel:?} as client, {}", run.options), &serve_here(&guest, &uroce, &run), &run);
+    }
+}
+
+/// The output of both ends, of which both ended well.
+fn check(what: &str, (ours, theirs): &(Output, (i32, String)), run: &Run) {
+    let text = String::from_utf8_lossy(&ours.stdout);
+    let errors = String::from_utf8_lossy(&ours.stderr);
+    assert!(ours.status.success() && theirs.0 == 0, "{what}:\nours: {text}{errors}\nthe kernel's: {theirs:?}");
+    let iterations = run.options.split_whitespace().nth(1).unwrap();
+    let line = format!("{iterations} iters in");
+    assert!(text.contains(&line) && theirs.1.contains(&line), "{what}:\n{text}\n{}", theirs.1);
+    println!("{what}: {}", text.lines().last().unwrap_or_default());
+}
+
+fn serve_in_guest(guest: &Guest, uroce: &Path, run: &Run) -> (Output, (i32, String)) {
+    let mut agent = guest.agent();
+    let command = format!("timeout 120 ibv_rc_pingpong -d rxe0 -g {} {}", run.gid_index, run.options);
+    let server = thread::spawn(move || agent.shell(&command).unwrap());
+    // The server takes a moment to listen.
+    let ours = (0..50)
+        .map(|_| {
+            thread::sleep(Duration::from_millis(100));
+            client(guest, uroce, run)
+        })
+        .find(|output| output.status.success() || !String::from_utf8_lossy(&output.stderr).contains("refused"));
+    (ours.expect("the guest's server never listened"), server.join().unwrap())
+}
+
+fn client(guest: &Guest, uroce: &Path, run: &Run) -> Output {
+    pingpong(uroce, run).arg(guest.v4.to_string()).output().unwrap()
+}
+
+fn serve_here(guest: &Guest, uroce: &Path, run: &Run) -> (Output, (i32, String)) {
+    let mut command = pingpong(uroce, run);
+    let server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let command = format!(
+        "for i in $(seq 50); do sleep 0.1; timeout 120 ibv_rc_pingpong -d rxe0 -g {} {} {} > /tmp/pp 2>&1; s=$?; \
+         grep -q \"Couldn't connect\" /tmp/pp || break; done; cat /tmp/pp; exit $s",
+        run.gid_index, run.options, HOST_V4
+    );
+    let theirs = guest.agent().shell(&command).unwrap();
+    (server.wait_with_output().unwrap(), theirs)
+}
+
+fn pingpong(uroce: &Path, run: &Run) -> Command {
+    let mut command = Command::new(uroce);
+    command
+        .args(["pingpong", "-d", "uroce_br0", "-g", &run.gid_index.to_string()])
+        .args(run.options.split_whitespace());
+    command
+}
+
+/// The command, built beside this test.
+fn uroce() -> PathBuf {
+    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "uroce-cli"]).status();
+    assert!(built.is_ok_and(|status| status.success()), "the uroce command does not build");
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().join("uroce")
+}
