@@ -15,5 +15,7 @@ mod case;
 mod lossy;
 #[path = "interop/matrix.rs"]
 mod matrix;
+#[path = "interop/memory.rs"]
+mod memory;
 #[path = "interop/pingpong.rs"]
 mod pingpong;

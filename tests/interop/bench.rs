@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use uroce::counters::Counters;
 use uroce::memory::Access;
 use uroce::qp::Mtu;
-use uroce::verbs::{Backend, CompletionQueue, ConnectOptions, Context, MemoryRegion, Peer, QpConfig, QueuePair};
+use uroce::verbs::{
+    Backend, CompletionQueue, ConnectOptions, Context, MemoryRegion, Peer, ProtectionDomain, QpConfig, QueuePair,
+};
 use uroce::wire::{Psn, Qpn};
 use uroce::work::{Completion, Status};
 
@@ -41,6 +43,7 @@ pub(crate) struct Bench {
     pub(crate) qp: QueuePair,
     pub(crate) cq: CompletionQueue,
     pub(crate) mr: MemoryRegion,
+    pub(crate) pd: ProtectionDomain,
     pub(crate) agent: Agent,
     pub(crate) remote: RemoteRegion,
     context: Context,
@@ -81,7 +84,7 @@ impl Bench {
         let options = ConnectOptions { path_mtu: Some(setup.mtu), timeout: 17, ..ConnectOptions::default() };
         qp.connect(psn, &peer, &options).unwrap();
 
-        let mut bench = Self { qp, cq, mr, agent, remote, context, kernel_before: Vec::new() };
+        let mut bench = Self { qp, cq, mr, pd, agent, remote, context, kernel_before: Vec::new() };
         bench.kernel_before = bench.kernel_counters();
         bench
     }

@@ -6,6 +6,7 @@ use crate::memory::Table;
 use crate::qp::common::Common;
 use crate::qp::gather;
 use crate::qp::segment;
+use crate::wire::icrc::rxe_flush;
 use crate::wire::{AtomicEth, Extensions, Feth, Kind, Psn, Reth, Selectivity, emit_headers, pad_of};
 use crate::work::{Flush, Operation, Payload, SendFlags, SendRequest, Status};
 
@@ -22,6 +23,8 @@ pub(super) struct Cut {
     pub(super) psn: Psn,
     /// Whether it asks for an acknowledge.
     pub(super) asks: bool,
+    /// Whether a FLUSH gets the ICRC of the kernel's rxe.
+    pub(super) rxe_flush: bool,
 }
 
 /// Whether a queue pair takes this request; the bytes of its message.
@@ -117,6 +120,9 @@ pub(super) fn emit(
     }
     let length = end + usize::from(bth.pad);
     room.get_mut(end..length).ok_or(UNFIT)?.fill(0);
+    if cut.rxe_flush && info.kind == Kind::Flush {
+        rxe_flush::mark(room);
+    }
     Ok(length)
 }
 

@@ -40,6 +40,9 @@ pub(crate) struct Requester {
     unasked: u64,
     /// A loss was seen since the endpoint last asked.
     pub(super) lost: bool,
+    /// Whether FLUSHes get the ICRC of the kernel's rxe. Each that must be sent again tries the other rule; the one that was
+    /// answered is kept.
+    rxe_flush: bool,
     /// The program waits for the event that the queue is drained.
     drain_pending: bool,
 }
@@ -72,6 +75,7 @@ impl Requester {
             peer_holds: None,
             unasked: 0,
             lost: false,
+            rxe_flush: false,
             drain_pending: false,
         }
     }
@@ -251,7 +255,9 @@ impl Requester {
         let wqe = self.queue.get(next.cursor.index)?;
         let psn = wqe.begun?.first.plus(next.cursor.packet);
         let is_answered = wqe.request.operation.is_answered();
-        let cut = Cut { packet: next.cursor.packet, psns: next.psns, psn, asks };
+        let is_flush = matches!(wqe.request.operation, Operation::Flush(_));
+        self.rxe_flush ^= is_flush && psn.is_before(self.queue.sent_end);
+        let cut = Cut { packet: next.cursor.packet, psns: next.psns, psn, asks, rxe_flush: self.rxe_flush };
         match request::emit(common, around.memory, wqe, &cut, room) {
             Ok(length) => {
                 self.note_sent(common, around.now, psn, next, is_answered);
