@@ -8,7 +8,7 @@ use std::time::{Duration, Instant as Clock};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use uroce::endpoint::{Config, Endpoint};
 use uroce::memory::{Access, Buffer, Region};
-use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, QpType, State};
+use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, State};
 use uroce::queue::CompletionQueue;
 use uroce::time::Instant;
 use uroce::wire::{Arrival, MAX_DATAGRAM, Psn, Qpn};
@@ -44,7 +44,7 @@ impl Side {
         let cq = Arc::new(CompletionQueue::new(1024, 1).unwrap());
         let (send_cq, receive_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let capacity = Capacity::default();
-        let init = QpInit { qp_type: QpType::Rc, pd, send_cq, receive_cq, capacity, signal_all: true };
+        let init = QpInit { capacity, signal_all: true, ..QpInit::new(pd, send_cq, receive_cq) };
         let qpn = endpoint.create_qp(init).unwrap();
         let length = BATCH * MTU;
         let buffer = Arc::new(Buffer::zeroed(length as usize));

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
+use std::time::SystemTime;
 
 use crossbeam_queue::SegQueue;
 use rustix::event::{EventfdFlags, eventfd};
@@ -26,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::port::{Port, PortCounters};
 use crate::time::Instant;
-use crate::wire::Qpn;
+use crate::wire::{Qpn, SrqNumber};
 use crate::work::{ReceiveRequest, SendRequest};
 
 /// An endpoint and a port at work.
@@ -35,6 +36,8 @@ use crate::work::{ReceiveRequest, SendRequest};
 pub struct Driver {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// When the engine's clock began.
+    start: std::time::Instant,
 }
 
 /// Why a list of work requests was not posted whole (`bad_wr` of `ibv_post_send(3)`).
@@ -71,8 +74,10 @@ impl Driver {
             .map_err(|error| Error::system("an eventfd for the progress thread", error.into()))?;
         let mut readable = port.descriptors();
         readable.push(wake.as_raw_fd());
+        let engine = Engine::new(endpoint, port);
+        let start = engine.start();
         let shared = Arc::new(Shared {
-            engine: Mutex::new(Engine::new(endpoint, port)),
+            engine: Mutex::new(engine),
             outbox: SegQueue::new(),
             delivering: Mutex::new(()),
             listener: Box::new(listener),
@@ -89,7 +94,7 @@ impl Driver {
             stopping: AtomicBool::new(false),
         });
         let thread = thread::spawn(Arc::clone(&shared))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), start })
     }
 
     /// Runs `command` on the endpoint, at the present time, then sends what has become due: for everything that is not
@@ -97,6 +102,8 @@ impl Driver {
     pub fn command<T>(&self, command: impl FnOnce(&mut Endpoint, Instant) -> T) -> T {
         let mut engine = self.shared.lock();
         let now = engine.now();
+        // The command may destroy the queue pair that owes them.
+        engine.transmit_deferred(now);
         let result = command(&mut engine.endpoint, now);
         engine.transmit(now);
         self.shared.settle(engine);
@@ -150,12 +157,41 @@ impl Driver {
         result
     }
 
+    /// Posts `requests` to the shared receive queue `srq`.
+    ///
+    /// The iterator runs while the endpoint is locked: it must not call into the driver.
+    ///
+    /// # Errors
+    /// Which request was refused and why; those before it are posted.
+    pub fn post_srq_receive(
+        &self,
+        srq: SrqNumber,
+        requests: impl IntoIterator<Item = ReceiveRequest>,
+    ) -> std::result::Result<(), PostError> {
+        let mut engine = self.shared.lock();
+        engine.check().map_err(|error| PostError { posted: 0, error })?;
+        each(requests, |request| engine.endpoint.post_srq_receive(srq, request))
+    }
+
+    /// The present time on the engine's clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant::ZERO + self.start.elapsed()
+    }
+
+    /// The time of day at `instant` of the engine's clock, as the system's clock has it now: a step of that clock since then
+    /// is not undone.
+    #[must_use]
+    pub fn time_of_day(&self, instant: Instant) -> SystemTime {
+        SystemTime::now() - self.now().since(instant)
+    }
+
     /// Runs the engine once, unless another thread is at it: what polling an empty completion queue does.
     pub fn poll(&self) {
         let Some(mut engine) = self.shared.try_lock() else { return };
         // Only the holder of the lock writes, so this needs no atomic addition.
         self.shared.polls.store(self.shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        engine.progress(1);
+        engine.poll();
         self.shared.settle(engine);
     }
 
@@ -182,6 +218,9 @@ impl Drop for Driver {
             // An error means that the thread panicked, which it has reported itself.
             let _ = thread.join();
         }
+        let mut engine = self.shared.lock();
+        let now = engine.now();
+        engine.transmit_deferred(now);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an endpoint tells a program beside completions.
 
-use crate::wire::Qpn;
+use crate::wire::{Qpn, SrqNumber};
 
 /// Something to hand on; drained with [`Endpoint::poll_event`](crate::endpoint::Endpoint::poll_event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,12 @@ pub enum AsyncEvent {
     CommunicationEstablished(Qpn),
     /// When the last request begun before the move to SQD is done.
     SendQueueDrained(Qpn),
+    /// When a queue pair with a shared receive queue is in the error state, and takes no further request from it.
+    QpLastWqeReached(Qpn),
+    /// When fewer requests wait in a shared receive queue than the limit it was armed with.
+    SrqLimitReached(SrqNumber),
+    /// When a shared receive queue of an XRC domain can no longer report: its completion queue overran.
+    SrqError(SrqNumber),
     /// When the device is broken for good: its port failed.
     DeviceFatal,
 }

@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 use crate::memory::{FastRegister, WindowBind};
-use crate::wire::{Placement, Qpn, Selectivity};
+use crate::time::Instant;
+use crate::wire::{Placement, Qpn, Selectivity, SrqNumber};
 
 /// One element of a scatter/gather list: `length` bytes at `address` in the region of `lkey`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,20 +160,35 @@ pub struct SendRequest {
     pub payload: Payload,
     /// How.
     pub flags: SendFlags,
+    /// XRC only: the peer's shared receive queue that it is for.
+    pub srq: Option<SrqNumber>,
 }
 
 impl SendRequest {
     /// A signalled request over registered memory.
     #[must_use]
     pub fn new(id: u64, operation: Operation, sges: &[Sge]) -> Self {
-        Self { id, operation, payload: Payload::Memory(SgeList::from_slice(sges)), flags: SendFlags::SIGNALED }
+        Self::with_payload(id, operation, Payload::Memory(SgeList::from_slice(sges)))
     }
 
     /// A signalled request whose payload is copied now.
     #[must_use]
     pub fn inline(id: u64, operation: Operation, bytes: &[u8]) -> Self {
-        let flags = SendFlags::SIGNALED | SendFlags::INLINE;
-        Self { id, operation, payload: Payload::Inline(SmallVec::from_slice(bytes)), flags }
+        Self::with_payload(id, operation, Payload::Inline(SmallVec::from_slice(bytes)))
+    }
+
+    /// A signalled request with this payload.
+    #[must_use]
+    pub fn with_payload(id: u64, operation: Operation, payload: Payload) -> Self {
+        Self { id, operation, payload, flags: SendFlags::empty(), srq: None }.with_flags(SendFlags::SIGNALED)
+    }
+
+    /// The same request for this shared receive queue of the peer. Every request of an XRC initiator names one, whatever the
+    /// operation: it also says whose memory may be touched.
+    #[must_use]
+    pub fn to_srq(mut self, srq: SrqNumber) -> Self {
+        self.srq = Some(srq);
+        self
     }
 
     /// The same request with these flags ([`SendFlags::INLINE`] follows the payload, whatever is given).
@@ -337,4 +353,6 @@ pub struct Completion {
     pub solicited: bool,
     /// More about an error: the AETH syndrome of the NAK that caused it, or 0.
     pub vendor_error: u32,
+    /// When it ended, on the engine's clock, which starts when the device is opened.
+    pub timestamp: Instant,
 }

@@ -21,6 +21,8 @@ pub(super) struct Engine {
     watch: Watch,
     /// Whether the endpoint has more to send than one turn took.
     unsent: bool,
+    /// Whether acknowledges wait for what the program does next.
+    deferred: bool,
 }
 
 /// What whoever sleeps in charge of the engine wakes up for by itself, beside arriving datagrams.
@@ -38,7 +40,21 @@ impl Engine {
 
     pub(super) fn new(endpoint: Endpoint, port: Box<dyn Port>) -> Self {
         let start = std::time::Instant::now();
-        Self { endpoint, port, start, failure: None, failure_untold: false, watch: Watch::default(), unsent: false }
+        Self {
+            endpoint,
+            port,
+            start,
+            failure: None,
+            failure_untold: false,
+            watch: Watch::default(),
+            unsent: false,
+            deferred: false,
+        }
+    }
+
+    /// When its clock began.
+    pub(super) fn start(&self) -> std::time::Instant {
+        self.start
     }
 
     /// The present time, counted from when the engine was made.
@@ -71,21 +87,58 @@ impl Engine {
         }
     }
 
+    /// Receives one burst for a program that polls, and answers it, unless that is only acknowledges: they wait for the
+    /// request that the program is likely to post next, and go by this call's successor at the latest. A program that
+    /// neither posts nor polls again is relieved by the progress thread.
+    pub(super) fn poll(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        if let Err(failure) = self.try_poll() {
+            self.fail(failure);
+        }
+    }
+
+    fn try_poll(&mut self) -> io::Result<()> {
+        let now = self.now();
+        if self.deferred {
+            self.try_transmit(now)?;
+        }
+        if self.receive(now)? > 0 && self.endpoint.owes_only_acknowledges() {
+            self.deferred = true;
+            return Ok(());
+        }
+        self.try_transmit(now)
+    }
+
+    /// Receives a burst, and runs due timers; returns how many datagrams came.
+    fn receive(&mut self, now: Instant) -> io::Result<usize> {
+        let endpoint = &mut self.endpoint;
+        let taken = self.port.receive(&mut |arrival| endpoint.on_packet(now, &arrival))?;
+        // After receiving, so that an acknowledge which is already here stops its timer.
+        if endpoint.next_timeout().is_some_and(|due| due <= now) {
+            endpoint.on_timeout(now);
+        }
+        Ok(taken)
+    }
+
     fn try_progress(&mut self, bursts: usize) -> io::Result<bool> {
         for _ in 0..bursts {
             let now = self.now();
-            let endpoint = &mut self.endpoint;
-            let taken = self.port.receive(&mut |arrival| endpoint.on_packet(now, &arrival))?;
-            // After receiving, so that an acknowledge which is already here stops its timer.
-            if endpoint.next_timeout().is_some_and(|due| due <= now) {
-                endpoint.on_timeout(now);
-            }
+            let taken = self.receive(now)?;
             self.try_transmit(now)?;
             if taken == 0 && !self.unsent {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Sends acknowledges that waited.
+    pub(super) fn transmit_deferred(&mut self, now: Instant) {
+        if self.deferred {
+            self.transmit(now);
+        }
     }
 
     /// Sends what the endpoint has to send.
@@ -99,6 +152,7 @@ impl Engine {
     fn try_transmit(&mut self, now: Instant) -> io::Result<()> {
         let mut committed = self.port.backlog();
         self.unsent = true;
+        self.deferred = false;
         for _ in 0..Self::TURN {
             let Some(room) = self.port.room() else {
                 self.port.flush()?;

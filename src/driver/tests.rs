@@ -9,7 +9,7 @@ use super::*;
 use crate::endpoint::Config;
 use crate::event::AsyncEvent;
 use crate::memory::{Access, PdNumber};
-use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, QpType, State};
+use crate::qp::{AddressVector, Attributes, Mtu, QpInit, State};
 use crate::queue::CompletionQueue;
 use crate::wire::{Arrival, Flow, MAX_DATAGRAM, Psn};
 use crate::work::{Operation, Status};
@@ -97,14 +97,7 @@ fn start(port: TestPort) -> (Driver, mpsc::Receiver<Event>) {
 
 /// A queue pair in RTS, with a peer that never answers; its ack timeout is 4.096 µs × 2^`timeout`.
 fn ready_to_send(driver: &Driver, cq: &Arc<CompletionQueue>, timeout: u8) -> Qpn {
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        pd: PdNumber(1),
-        send_cq: Arc::clone(cq),
-        receive_cq: Arc::clone(cq),
-        capacity: Capacity::default(),
-        signal_all: true,
-    };
+    let init = QpInit { signal_all: true, ..QpInit::new(PdNumber(1), Arc::clone(cq), Arc::clone(cq)) };
     let qpn = driver.command(|endpoint, _| endpoint.create_qp(init)).unwrap();
     let none = Attributes::default();
     let steps = [

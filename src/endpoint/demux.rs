@@ -54,6 +54,12 @@ impl QueuePairs {
         self.pairs.iter().filter_map(Option::as_deref)
     }
 
+    /// Where the queue pairs are that report to the completion queue `cq`.
+    pub(super) fn completing_on(&self, cq: u32) -> Vec<usize> {
+        let places = self.pairs.iter().enumerate();
+        places.filter(|(_, pair)| pair.as_ref().is_some_and(|pair| pair.completes_on(cq))).map(|(at, _)| at).collect()
+    }
+
     /// Makes a queue pair.
     pub(super) fn insert(&mut self, init: QpInit) -> Result<Qpn> {
         let index = if self.free.len() < Self::REST && self.pairs.len() < Self::NUMBERS {

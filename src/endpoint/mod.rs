@@ -8,6 +8,7 @@
 mod demux;
 mod path;
 mod schedule;
+mod shared;
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::Table;
 use crate::qp::{Attributes, HoldBudget, Mtu, QpInfo, QpInit, QueuePair, Surroundings};
+use crate::queue::SharedReceiveQueues;
 use crate::time::Instant;
 use crate::wire::{Arrival, Flow, Packet, Qpn};
 use crate::work::{ReceiveRequest, SendRequest};
@@ -74,6 +76,7 @@ pub struct Endpoint {
     ready: Ready,
     deadlines: Deadlines,
     events: VecDeque<Event>,
+    srqs: SharedReceiveQueues,
     /// What was dropped before a queue pair took it, and what destroyed queue pairs counted.
     counters: Counters,
 }
@@ -94,6 +97,7 @@ impl Endpoint {
             ready: Ready::default(),
             deadlines: Deadlines::default(),
             events: VecDeque::new(),
+            srqs: SharedReceiveQueues::default(),
             counters: Counters::default(),
         }
     }
@@ -149,10 +153,17 @@ impl Endpoint {
     /// Makes a queue pair in RESET.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a capacity above the limits, [`Error::Full`] when there are too many queue pairs.
+    /// [`Error::Invalid`] for a capacity above the limits, [`Error::Full`] when there are too many queue pairs,
+    /// [`Error::Missing`] for a shared receive queue that does not exist.
     pub fn create_qp(&mut self, init: QpInit) -> Result<Qpn> {
         init.check()?;
-        self.pairs.insert(init)
+        let srq = init.srq;
+        srq.map_or(Ok(()), |srq| self.srqs.join(srq))?;
+        self.pairs.insert(init).inspect_err(|_| {
+            if let Some(srq) = srq {
+                self.srqs.leave(srq);
+            }
+        })
     }
 
     /// Destroys a queue pair; what was posted vanishes without a completion.
@@ -162,6 +173,9 @@ impl Endpoint {
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<()> {
         let index = self.pairs.find(qpn).ok_or_else(|| missing(qpn))?;
         let pair = self.pairs.remove(index).ok_or_else(|| missing(qpn))?;
+        if let Some(srq) = pair.info().srq {
+            self.srqs.leave(srq);
+        }
         self.counters.add(&pair.counters());
         self.memory.release_pair(qpn);
         self.ready.remove(index);
@@ -216,8 +230,8 @@ impl Endpoint {
         self.touch(now, index, handle).unwrap_or_else(|| Err(missing(qpn)))
     }
 
-    /// Lets the queue pair at `index` handle something, then sees what that did to its share of the path, to its
-    /// timers, and whether it has something to send. `None`: there is no such queue pair.
+    /// Lets the queue pair at `index` handle something, then sees what that did to it and to others. `None`: there is no such
+    /// queue pair.
     #[inline]
     fn touch<T>(
         &mut self,
@@ -225,8 +239,26 @@ impl Endpoint {
         index: usize,
         handle: impl FnOnce(&mut QueuePair, &mut Surroundings<'_>) -> T,
     ) -> Option<T> {
-        let pair = self.pairs.get_mut(index)?;
-        let mut around = Surroundings { now, memory: &mut self.memory, events: &mut self.events };
+        let told = self.events.len();
+        let result = self.handle(now, index, handle)?;
+        if self.events.len() > told {
+            self.follow_cq_errors(now, told);
+        }
+        Some(result)
+    }
+
+    /// Lets the queue pair at `index` handle something, then sees what that did to its share of the path, to its
+    /// timers, and whether it has something to send.
+    #[inline]
+    fn handle<T>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        handle: impl FnOnce(&mut QueuePair, &mut Surroundings<'_>) -> T,
+    ) -> Option<T> {
+        let Self { pairs, memory, events, srqs, .. } = self;
+        let pair = pairs.get_mut(index)?;
+        let mut around = Surroundings { now, memory, events, srqs };
         let result = handle(pair, &mut around);
         self.paths.update(now, index, pair, &mut self.ready);
         if let Some(at) = pair.next_timeout() {
@@ -290,16 +322,33 @@ impl Endpoint {
         None
     }
 
+    /// Whether all that waits to be sent are acknowledges of a few queue pairs, which may wait for a moment: the program's
+    /// next request goes ahead of them, and with them.
+    #[must_use]
+    pub fn owes_only_acknowledges(&self) -> bool {
+        const FEW: usize = 4;
+        let owes = |index| {
+            let window = self.paths.room(index);
+            self.pairs.get(index).is_some_and(|pair| pair.owes_only_acknowledge(window))
+        };
+        self.ready.iter().len() <= FEW && self.ready.iter().all(owes)
+    }
+
     /// The next packet of the queue pair at `index`.
     fn transmit(&mut self, now: Instant, index: usize, room: &mut [u8]) -> Option<Transmit> {
         let window = self.paths.room(index);
-        let pair = self.pairs.get_mut(index)?;
-        let mut around = Surroundings { now, memory: &mut self.memory, events: &mut self.events };
+        let Self { pairs, memory, events, srqs, .. } = self;
+        let pair = pairs.get_mut(index)?;
+        let told = events.len();
+        let mut around = Surroundings { now, memory, events, srqs };
         let length = pair.poll_transmit(&mut around, window, room);
         let flow = pair.flow();
         self.paths.update(now, index, pair, &mut self.ready);
         if let Some(at) = pair.next_timeout() {
             self.deadlines.note(index, at);
+        }
+        if self.events.len() > told {
+            self.follow_cq_errors(now, told);
         }
         Some(Transmit { flow: flow?, length: length? })
     }

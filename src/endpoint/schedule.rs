@@ -30,6 +30,11 @@ impl Ready {
         }
     }
 
+    /// Those that have something to send.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.queue.iter().copied()
+    }
+
     /// Whose turn it is.
     pub(super) fn front(&self) -> Option<usize> {
         self.queue.front().copied()

@@ -66,7 +66,8 @@ pub trait Port: Send {
 
     /// Takes a burst of arrived datagrams, without waiting, and hands those that were sealed with a right ICRC to `sink`.
     ///
-    /// Returns how many it took, with those that it dropped and counted. Zero: nothing is there.
+    /// Returns how many it took, with those that it dropped and counted. Zero: nothing was found; a port of several
+    /// addresses may not have looked at all of them, but does within a few calls.
     ///
     /// # Errors
     /// The port is broken for good.

@@ -33,11 +33,16 @@ pub struct UdpPort {
     queue: Queue<SocketIndex>,
     batch: ReceiveBatch,
     counters: PortCounters,
-    /// Which address the next burst is received for first.
+    /// Which address had something last.
     turn: usize,
+    /// Calls of `receive`.
+    looks: u32,
 }
 
 impl UdpPort {
+    /// How often all addresses are looked at, in calls of `receive`.
+    const LOOK_AT_ALL: u32 = 8;
+
     /// Takes UDP port 4791 of each of `addresses`.
     ///
     /// # Errors
@@ -54,6 +59,7 @@ impl UdpPort {
             batch: ReceiveBatch::new(),
             counters: PortCounters::default(),
             turn: 0,
+            looks: 0,
         })
     }
 
@@ -90,14 +96,16 @@ impl Port for UdpPort {
     }
 
     fn receive(&mut self, sink: &mut dyn FnMut(Arrival<'_>)) -> io::Result<usize> {
-        // One address has a burst, and then the next, so that none starves.
+        // A program that polls looks often and mostly in vain, and each look at an address is a system call: usually only
+        // the address that had something last is looked at, every eighth time all of them, from another one on.
+        self.looks = self.looks.wrapping_add(1);
         let count = self.locals.len();
-        for _ in 0..count {
-            let turn = self.turn % count;
-            self.turn = turn + 1;
-            let Some(local) = self.locals.get_mut(turn) else {
-                break;
-            };
+        let tries = if self.looks.is_multiple_of(Self::LOOK_AT_ALL) { count } else { 1 };
+        for _ in 0..tries {
+            if tries > 1 {
+                self.turn = (self.turn + 1) % count;
+            }
+            let Some(local) = self.locals.get_mut(self.turn) else { break };
             let datagrams = receive::receive(local, &mut self.batch, &mut self.counters, sink)?;
             if datagrams > 0 {
                 return Ok(datagrams);

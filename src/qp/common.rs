@@ -9,9 +9,9 @@ use super::{Attributes, Capacity, Mtu, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
 use crate::memory::{Holder, PdNumber, Table};
-use crate::queue::{CompletionQueue, Pushed, ReceiveQueue};
+use crate::queue::{CompletionQueue, Pushed, ReceiveQueue, SharedReceiveQueues, Taken, XrcdNumber};
 use crate::time::Instant;
-use crate::wire::{Bth, Flow, Opcode, Psn, Qpn};
+use crate::wire::{Bth, Flow, Opcode, Psn, Qpn, SrqNumber};
 use crate::work::{Completion, CompletionKind, ReceiveRequest, SendRequest, Status};
 
 /// What a machine reaches beyond itself while it handles one input.
@@ -19,6 +19,7 @@ pub(crate) struct Surroundings<'endpoint> {
     pub(crate) now: Instant,
     pub(crate) memory: &'endpoint mut Table,
     pub(crate) events: &'endpoint mut VecDeque<Event>,
+    pub(crate) srqs: &'endpoint mut SharedReceiveQueues,
 }
 
 /// What an input did to the queue pair as a whole.
@@ -36,6 +37,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Common {
     pub(crate) qpn: Qpn,
     pub(crate) qp_type: QpType,
+    /// Whose memory it may use. An XRC target has none of its own: this is that of the request at hand, which is the one of
+    /// the shared receive queue that it names.
     pub(crate) pd: PdNumber,
     pub(crate) state: State,
     pub(crate) attributes: Attributes,
@@ -43,8 +46,13 @@ pub(crate) struct Common {
     pub(crate) signal_all: bool,
     pub(crate) send_cq: Arc<CompletionQueue>,
     pub(crate) receive_cq: Arc<CompletionQueue>,
-    /// Where the next messages go.
+    /// Where the next messages go, unless they go to a shared receive queue.
     pub(crate) receives: ReceiveQueue,
+    /// The shared receive queue; on an XRC target, that of the request at hand.
+    pub(crate) srq: Option<SrqNumber>,
+    pub(crate) xrcd: Option<XrcdNumber>,
+    /// The time of the input that is being handled: completions carry it.
+    pub(crate) now: Instant,
     /// What may be held of packets that arrive before their turn.
     pub(crate) hold_budget: HoldBudget,
     /// Where packets go, known from RTR on.
@@ -54,17 +62,21 @@ pub(crate) struct Common {
 
 impl Common {
     pub(crate) fn new(qpn: Qpn, init: QpInit, hold_budget: HoldBudget) -> Self {
+        let capacity = init.granted();
         Self {
             qpn,
             qp_type: init.qp_type,
             pd: init.pd,
             state: State::Reset,
             attributes: Attributes::default(),
-            capacity: init.capacity,
+            capacity,
             signal_all: init.signal_all,
             send_cq: init.send_cq,
             receive_cq: init.receive_cq,
-            receives: ReceiveQueue::new(init.capacity.max_receive_wr as usize, init.capacity.max_receive_sge as usize),
+            receives: ReceiveQueue::new(capacity.max_receive_wr as usize, capacity.max_receive_sge as usize),
+            srq: init.srq,
+            xrcd: init.xrcd,
+            now: Instant::ZERO,
             hold_budget,
             flow: None,
             counters: Counters::default(),
@@ -81,10 +93,11 @@ impl Common {
         self.attributes.path_mtu.unwrap_or(Mtu::Mtu256).bytes()
     }
 
-    /// The header of a packet to the peer; what is special is set by the caller.
+    /// The header of a packet to the peer; what is special is set by the caller. Opcodes are written as those of RC; here they
+    /// become those of the queue pair's transport.
     pub(crate) fn header(&self, opcode: Opcode, psn: Psn) -> Bth {
         Bth {
-            opcode,
+            opcode: opcode.of(self.qp_type.transport()),
             solicited: false,
             migration: false,
             pad: 0,
@@ -108,9 +121,17 @@ impl Common {
         is_peer
     }
 
+    /// Whether its receives come from a shared receive queue, if any.
+    pub(crate) fn shares_receives(&self) -> bool {
+        self.srq.is_some() || self.xrcd.is_some()
+    }
+
     /// Takes the receive request for the message that begins.
-    pub(crate) fn take_receive(&mut self) -> Option<ReceiveRequest> {
-        self.receives.pop()
+    pub(crate) fn take_receive(&mut self, around: &mut Surroundings<'_>) -> Option<Taken> {
+        match self.srq {
+            Some(srq) => around.srqs.take(srq, around.events),
+            None => self.receives.pop().map(|request| Taken { request, pd: self.pd, cq: None }),
+        }
     }
 
     /// Reports a send request as flushed.
@@ -125,22 +146,42 @@ impl Common {
         self.complete_receive(Completion { id, status, kind, ..Completion::default() }, events);
     }
 
-    /// Reports every receive request that waits as flushed, in order.
+    /// Reports a receive request that a message took as flushed.
+    pub(crate) fn flush_taken(&self, taken: &Taken, events: &mut VecDeque<Event>) {
+        let (status, kind) = (Status::FlushError, CompletionKind::Receive);
+        self.complete_taken(taken, Completion { status, kind, ..Completion::default() }, events);
+    }
+
+    /// Reports every receive request that waits as flushed, in order. Those in a shared receive queue are for others; that none
+    /// of them will be taken from now on is an event (IBTA 11.6.3.2).
     pub(crate) fn flush_receives(&mut self, events: &mut VecDeque<Event>) {
         while let Some(request) = self.receives.pop() {
             self.flush_receive(&request, events);
+        }
+        if self.shares_receives() {
+            events.push_back(Event::Async(AsyncEvent::QpLastWqeReached(self.qpn)));
         }
     }
 
     /// Reports the end of a send request.
     pub(crate) fn complete_send(&self, completion: Completion, events: &mut VecDeque<Event>) {
-        push(&self.send_cq, Completion { qpn: self.qpn, ..completion }, events);
+        push(&self.send_cq, Completion { qpn: self.qpn, timestamp: self.now, ..completion }, events);
     }
 
-    /// Reports the end of a receive request.
+    /// Reports the end of a receive request of the queue pair's own queue.
     pub(crate) fn complete_receive(&self, completion: Completion, events: &mut VecDeque<Event>) {
+        self.complete_receive_on(&self.receive_cq, completion, events);
+    }
+
+    /// Reports the end of a receive request that a message took.
+    pub(crate) fn complete_taken(&self, taken: &Taken, completion: Completion, events: &mut VecDeque<Event>) {
+        let cq = taken.cq.as_ref().unwrap_or(&self.receive_cq);
+        self.complete_receive_on(cq, Completion { id: taken.request.id, ..completion }, events);
+    }
+
+    fn complete_receive_on(&self, cq: &CompletionQueue, completion: Completion, events: &mut VecDeque<Event>) {
         let source_qpn = self.attributes.destination.unwrap_or_default();
-        push(&self.receive_cq, Completion { qpn: self.qpn, source_qpn, ..completion }, events);
+        push(cq, Completion { qpn: self.qpn, source_qpn, timestamp: self.now, ..completion }, events);
     }
 }
 

@@ -22,7 +22,8 @@ pub use state::{AddressVector, Attributes, Mask, Mtu, QpType, State};
 
 use crate::error::{Error, Result};
 use crate::memory::PdNumber;
-use crate::queue::CompletionQueue;
+use crate::queue::{CompletionQueue, XrcdNumber};
+use crate::wire::{SrqNumber, Transport};
 
 /// How many requests a queue pair takes, and of what size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,15 +86,56 @@ pub struct QpInit {
     pub capacity: Capacity,
     /// Whether every send request is signalled, whatever its flags.
     pub signal_all: bool,
+    /// Where its receives come from, when it shares them; it has no receive queue of its own then.
+    pub srq: Option<SrqNumber>,
+    /// The domain of an XRC target, and of no other.
+    pub xrcd: Option<XrcdNumber>,
 }
 
 impl QpInit {
+    /// A reliable connection of the default capacity, which signals what asks for it.
+    #[must_use]
+    pub fn new(pd: PdNumber, send_cq: Arc<CompletionQueue>, receive_cq: Arc<CompletionQueue>) -> Self {
+        Self {
+            qp_type: QpType::Rc,
+            pd,
+            send_cq,
+            receive_cq,
+            capacity: Capacity::default(),
+            signal_all: false,
+            srq: None,
+            xrcd: None,
+        }
+    }
+
     /// Whether such a queue pair can be made.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the capacity that is too large.
+    /// [`Error::Invalid`] names the capacity that is too large, or what does not go with the type.
     pub fn check(&self) -> Result<()> {
-        self.capacity.check()
+        self.capacity.check()?;
+        if self.xrcd.is_some() != (self.qp_type == QpType::XrcTarget) {
+            return Err(Error::invalid(
+                "xrcd",
+                format!("{:?}; an XRC target needs a domain, no other has one", self.qp_type),
+            ));
+        }
+        if self.srq.is_some() && self.qp_type.transport() == Transport::Xrc {
+            return Err(Error::invalid("srq", "on XRC each request names one of the domain"));
+        }
+        Ok(())
+    }
+
+    /// The capacity that is granted: a queue that it does not have takes nothing.
+    fn granted(&self) -> Capacity {
+        let mut capacity = self.capacity;
+        if self.srq.is_some() || self.qp_type.transport() == Transport::Xrc {
+            (capacity.max_receive_wr, capacity.max_receive_sge) = (0, 0);
+        }
+        if self.qp_type == QpType::XrcTarget {
+            (capacity.max_send_wr, capacity.max_send_sge, capacity.max_inline) = (0, 0, 0);
+        }
+        capacity
     }
 }
 
@@ -102,10 +144,14 @@ impl QpInit {
 pub struct QpInfo {
     /// Its state.
     pub state: State,
-    /// Every attribute that was set since it left RESET.
+    /// Every attribute that was set since it left RESET; the PSNs are those of the next request to be sent and to come.
     pub attributes: Attributes,
-    /// Sizes of its queues.
+    /// Sizes of its queues: those it does not have are 0.
     pub capacity: Capacity,
     /// Whether every send request is signalled.
     pub signal_all: bool,
+    /// Whether it is in SQD and still busy with what was begun before.
+    pub is_draining: bool,
+    /// The shared receive queue that it was made with.
+    pub srq: Option<SrqNumber>,
 }

@@ -8,6 +8,7 @@ use super::service::Service;
 use super::{AddressVector, Attributes, QpInfo, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::event::{AsyncEvent, Event};
 use crate::time::Instant;
 use crate::wire::{Arrival, Flow, Packet, Qpn};
 use crate::work::{ReceiveRequest, SendRequest};
@@ -22,7 +23,7 @@ pub(crate) struct QueuePair {
 /// The service of the queue pair's type, in RESET.
 fn service(common: &Common) -> Box<dyn Service> {
     match common.qp_type {
-        QpType::Rc => Box::new(ReliableConnection::new(common)),
+        QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget => Box::new(ReliableConnection::new(common)),
     }
 }
 
@@ -34,11 +35,32 @@ impl QueuePair {
     }
 
     pub(crate) fn info(&self) -> QpInfo {
+        let mut attributes = self.common.attributes;
+        let [send, receive] = self.service.psns();
+        // Before RTR and RTS they are not known yet.
+        attributes.send_psn = attributes.send_psn.and(send.or(attributes.send_psn));
+        attributes.receive_psn = attributes.receive_psn.and(receive.or(attributes.receive_psn));
         QpInfo {
             state: self.common.state,
-            attributes: self.common.attributes,
+            attributes,
             capacity: self.common.capacity,
             signal_all: self.common.signal_all,
+            is_draining: self.common.state == State::SendQueueDrained && self.service.is_draining(),
+            srq: self.common.srq.filter(|_| self.common.xrcd.is_none()),
+        }
+    }
+
+    /// Whether it reports to the completion queue of this number.
+    pub(crate) fn completes_on(&self, cq: u32) -> bool {
+        [&self.common.send_cq, &self.common.receive_cq].iter().any(|queue| queue.number() == cq)
+    }
+
+    /// A completion queue of it overran: nothing that it does can be reported any more.
+    pub(crate) fn on_cq_error(&mut self, around: &mut Surroundings<'_>) {
+        self.common.now = around.now;
+        if !matches!(self.common.state, State::Reset | State::Error) {
+            around.events.push_back(Event::Async(AsyncEvent::QpFatal(self.common.qpn)));
+            self.fail(around, false);
         }
     }
 
@@ -75,6 +97,11 @@ impl QueuePair {
         self.service.wants_transmit(&self.common, window)
     }
 
+    /// Whether all that waits to be sent is an acknowledge.
+    pub(crate) fn owes_only_acknowledge(&self, window: u64) -> bool {
+        self.service.owes_only_acknowledge(&self.common, window)
+    }
+
     /// Whether only a window of this size holds the next packet back.
     pub(crate) fn is_held_by_window(&self, window: u64) -> bool {
         self.service.is_held_by_window(&self.common, window)
@@ -88,6 +115,7 @@ impl QueuePair {
         attributes: &Attributes,
         source: Option<IpAddr>,
     ) -> Result<()> {
+        self.common.now = around.now;
         let from = self.common.state;
         let to = attributes.check(self.common.qp_type, from)?;
         if let Some(address) = attributes.address {
@@ -116,6 +144,9 @@ impl QueuePair {
         self.common.attributes = Attributes::default();
         self.common.flow = None;
         self.common.receives.clear();
+        if self.common.xrcd.is_some() {
+            self.common.srq = None;
+        }
         self.service = service(&self.common);
     }
 
@@ -128,6 +159,10 @@ impl QueuePair {
     }
 
     pub(crate) fn post_send(&mut self, around: &mut Surroundings<'_>, request: SendRequest) -> Result<()> {
+        self.common.now = around.now;
+        if self.common.qp_type == QpType::XrcTarget {
+            return Err(Error::invalid("qp", "an XRC target only receives"));
+        }
         match self.common.state {
             State::ReadyToSend | State::SendQueueDrained => self.service.post(&self.common, request),
             State::Error | State::SendQueueError => {
@@ -139,6 +174,13 @@ impl QueuePair {
     }
 
     pub(crate) fn post_receive(&mut self, around: &mut Surroundings<'_>, request: ReceiveRequest) -> Result<()> {
+        self.common.now = around.now;
+        if self.common.shares_receives() {
+            return Err(Error::invalid("qp", "its receives are posted to a shared receive queue"));
+        }
+        if self.common.qp_type == QpType::XrcInitiator {
+            return Err(Error::invalid("qp", "an XRC initiator only sends"));
+        }
         match self.common.state {
             State::Reset => Err(Error::invalid("qp", "in state Reset; receives can be posted from INIT on")),
             State::Error => {
@@ -171,6 +213,7 @@ impl QueuePair {
         packet: &Packet<'_>,
         dropped: &mut Counters,
     ) {
+        self.common.now = around.now;
         if self.accepts(arrival, packet, dropped) {
             self.common.counters.rcvd_pkts += 1;
             let outcome = self.service.on_packet(&mut self.common, around, arrival, packet);
@@ -179,6 +222,7 @@ impl QueuePair {
     }
 
     pub(crate) fn on_timeout(&mut self, around: &mut Surroundings<'_>) {
+        self.common.now = around.now;
         let outcome = self.service.on_timeout(&mut self.common, around);
         self.conclude(around, outcome);
     }
@@ -190,6 +234,7 @@ impl QueuePair {
         window: u64,
         room: &mut [u8],
     ) -> Option<usize> {
+        self.common.now = around.now;
         let (length, outcome) = self.service.poll_transmit(&mut self.common, around, window, room);
         if length.is_none() || outcome == Outcome::Failed {
             self.conclude(around, outcome);

@@ -6,7 +6,7 @@ use super::common::{Common, Outcome, Surroundings};
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::time::Instant;
-use crate::wire::{Arrival, Packet, Transport};
+use crate::wire::{Arrival, Packet, Psn, Transport};
 use crate::work::SendRequest;
 
 /// The machine of a transport service.
@@ -64,6 +64,11 @@ pub(crate) trait Service: fmt::Debug + Send {
     /// Whether only a window of this size holds the next packet back.
     fn is_held_by_window(&self, common: &Common, window: u64) -> bool;
 
+    /// Whether all that waits to be sent is an acknowledge, which may wait for a moment.
+    fn owes_only_acknowledge(&self, _common: &Common, _window: u64) -> bool {
+        false
+    }
+
     /// The next packet, written to `room`; its length without the ICRC.
     fn poll_transmit(
         &mut self,
@@ -72,6 +77,16 @@ pub(crate) trait Service: fmt::Debug + Send {
         window: u64,
         room: &mut [u8],
     ) -> (Option<usize>, Outcome);
+
+    /// The PSNs of the next new request to be sent, and of the next request to come.
+    fn psns(&self) -> [Option<Psn>; 2] {
+        [None, None]
+    }
+
+    /// Whether what was begun before the move to SQD is not finished.
+    fn is_draining(&self) -> bool {
+        false
+    }
 
     /// The cost of what was sent and is not acknowledged.
     fn in_flight(&self) -> u64 {

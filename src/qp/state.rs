@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use crate::error::{Error, Result};
 use crate::memory::Access;
-use crate::wire::{Psn, Qpn};
+use crate::wire::{Psn, Qpn, Transport};
 
 /// The service a queue pair gives (`ibv_qp_type`, with the same values).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +12,10 @@ use crate::wire::{Psn, Qpn};
 pub enum QpType {
     /// Reliable connected.
     Rc = 2,
+    /// Extended reliable connected, the end that sends (IBTA annex A14).
+    XrcInitiator = 9,
+    /// Extended reliable connected, the end that receives, for every shared receive queue of its domain.
+    XrcTarget = 10,
 }
 
 /// The state of a queue pair (`ibv_qp_state`, with the same values; IBTA 10.3.1).
@@ -33,6 +37,17 @@ pub enum State {
     SendQueueError = 5,
     /// Broken: everything posted is flushed.
     Error = 6,
+}
+
+impl QpType {
+    /// Whose packets it sends and takes.
+    #[must_use]
+    pub const fn transport(self) -> Transport {
+        match self {
+            Self::Rc => Transport::Rc,
+            Self::XrcInitiator | Self::XrcTarget => Transport::Xrc,
+        }
+    }
 }
 
 impl State {
@@ -225,6 +240,32 @@ impl Attributes {
         Ok(to)
     }
 
+    /// Those of these attributes that a queue pair of `qp_type` takes on its way from state `from`.
+    #[must_use]
+    pub fn fitted(mut self, qp_type: QpType, from: State) -> Self {
+        let to = self.state.unwrap_or(from);
+        let taken = RULES.iter().find(|rule| rule.applies(qp_type, from, to));
+        let taken = taken.map_or(Mask::all(), |rule| rule.required | rule.optional);
+        fn keep<T>(attribute: &mut Option<T>, is_taken: bool) {
+            attribute.take_if(|_| !is_taken);
+        }
+        keep(&mut self.access, taken.contains(Mask::ACCESS_FLAGS));
+        keep(&mut self.pkey_index, taken.contains(Mask::PKEY_INDEX));
+        keep(&mut self.port, taken.contains(Mask::PORT));
+        keep(&mut self.address, taken.contains(Mask::AV));
+        keep(&mut self.path_mtu, taken.contains(Mask::PATH_MTU));
+        keep(&mut self.destination, taken.contains(Mask::DEST_QPN));
+        keep(&mut self.receive_psn, taken.contains(Mask::RQ_PSN));
+        keep(&mut self.send_psn, taken.contains(Mask::SQ_PSN));
+        keep(&mut self.timeout, taken.contains(Mask::TIMEOUT));
+        keep(&mut self.retry_count, taken.contains(Mask::RETRY_CNT));
+        keep(&mut self.rnr_retry, taken.contains(Mask::RNR_RETRY));
+        keep(&mut self.min_rnr_timer, taken.contains(Mask::MIN_RNR_TIMER));
+        keep(&mut self.max_rd_atomic, taken.contains(Mask::MAX_QP_RD_ATOMIC));
+        keep(&mut self.max_dest_rd_atomic, taken.contains(Mask::MAX_DEST_RD_ATOMIC));
+        self
+    }
+
     /// Whether every attribute given is in its range.
     fn check_ranges(&self) -> Result<()> {
         let at_most = |argument: &'static str, value: Option<u8>, limit: u8| match value {
@@ -281,6 +322,11 @@ const RULES: &[Rule] = {
     const RC: Option<QpType> = Some(QpType::Rc);
     const INIT: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::ACCESS_FLAGS);
     const LIVE: Mask = Mask::ACCESS_FLAGS.union(Mask::MIN_RNR_TIMER);
+    const INI: Option<QpType> = Some(QpType::XrcInitiator);
+    const TGT: Option<QpType> = Some(QpType::XrcTarget);
+    const PEER: Mask = Mask::AV.union(Mask::PATH_MTU).union(Mask::DEST_QPN).union(Mask::RQ_PSN);
+    const RETRY: Mask = Mask::TIMEOUT.union(Mask::RETRY_CNT).union(Mask::RNR_RETRY);
+    const DRAINED: Mask = Mask::PORT.union(Mask::AV).union(Mask::PKEY_INDEX).union(Mask::ACCESS_FLAGS);
     &[
         Rule { qp_type: None, from: EVERY, to: Reset, required: Mask::empty(), optional: Mask::empty() },
         Rule { qp_type: None, from: EVERY, to: State::Error, required: Mask::empty(), optional: Mask::empty() },
@@ -300,6 +346,26 @@ const RULES: &[Rule] = {
         Rule { qp_type: RC, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
             optional: LIVE.union(Mask::PORT).union(Mask::AV).union(Mask::TIMEOUT).union(Mask::RETRY_CNT).union(Mask::RNR_RETRY)
                 .union(Mask::MAX_QP_RD_ATOMIC).union(Mask::MAX_DEST_RD_ATOMIC).union(Mask::PKEY_INDEX) },
+        Rule { qp_type: INI, from: &[Reset], to: Init, required: INIT, optional: Mask::empty() },
+        Rule { qp_type: INI, from: &[Init], to: Init, required: Mask::empty(), optional: INIT },
+        Rule { qp_type: INI, from: &[Init], to: ReadyToReceive, required: PEER,
+            optional: Mask::ACCESS_FLAGS.union(Mask::PKEY_INDEX) },
+        Rule { qp_type: INI, from: &[ReadyToReceive], to: ReadyToSend,
+            required: RETRY.union(Mask::SQ_PSN).union(Mask::MAX_QP_RD_ATOMIC), optional: Mask::ACCESS_FLAGS },
+        Rule { qp_type: INI, from: &[ReadyToSend, SendQueueDrained], to: ReadyToSend, required: Mask::empty(),
+            optional: Mask::ACCESS_FLAGS },
+        Rule { qp_type: INI, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
+            optional: DRAINED.union(RETRY).union(Mask::MAX_QP_RD_ATOMIC) },
+        Rule { qp_type: TGT, from: &[Reset], to: Init, required: INIT, optional: Mask::empty() },
+        Rule { qp_type: TGT, from: &[Init], to: Init, required: Mask::empty(), optional: INIT },
+        Rule { qp_type: TGT, from: &[Init], to: ReadyToReceive,
+            required: PEER.union(Mask::MAX_DEST_RD_ATOMIC).union(Mask::MIN_RNR_TIMER),
+            optional: Mask::ACCESS_FLAGS.union(Mask::PKEY_INDEX) },
+        Rule { qp_type: TGT, from: &[ReadyToReceive], to: ReadyToSend, required: Mask::TIMEOUT.union(Mask::SQ_PSN),
+            optional: LIVE },
+        Rule { qp_type: TGT, from: &[ReadyToSend, SendQueueDrained], to: ReadyToSend, required: Mask::empty(), optional: LIVE },
+        Rule { qp_type: TGT, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
+            optional: DRAINED.union(LIVE).union(Mask::TIMEOUT).union(Mask::MAX_DEST_RD_ATOMIC) },
     ]
 };
 

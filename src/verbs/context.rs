@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::SystemTime;
 
 use super::channel::{CompletionChannel, Sink};
 use super::cq::{CompletionQueue, Connection, CqInner};
@@ -13,12 +14,14 @@ use super::events::AsyncEvents;
 use super::limits::{DeviceAttributes, PortAttributes};
 use super::open::OpenOptions;
 use super::pd::ProtectionDomain;
+use super::xrc::XrcDomain;
 use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvent, Event};
 use crate::port::PortCounters;
 use crate::qp::Mtu;
+use crate::time::Instant;
 use crate::wire::Gid;
 
 /// An open device (`ibv_open_device(3)`). Clones are the same context.
@@ -126,7 +129,43 @@ impl Context {
     /// # Errors
     /// [`Error::Invalid`] for a capacity out of range or a channel of another context.
     pub fn create_cq(&self, capacity: usize, channel: Option<&CompletionChannel>) -> Result<CompletionQueue> {
-        CompletionQueue::new(&self.inner, capacity, channel)
+        CompletionQueue::new(&self.inner, capacity, channel, 0)
+    }
+
+    /// The same, with a completion vector: below
+    /// [`completion_vectors`](DeviceAttributes::completion_vectors). Vectors choose a processor for a card's interrupts; here
+    /// whichever thread runs the engine raises events, so the number makes no difference.
+    ///
+    /// # Errors
+    /// As [`create_cq`](Self::create_cq), or for a vector that there is not.
+    pub fn create_cq_on_vector(
+        &self,
+        capacity: usize,
+        channel: Option<&CompletionChannel>,
+        vector: u32,
+    ) -> Result<CompletionQueue> {
+        CompletionQueue::new(&self.inner, capacity, channel, vector)
+    }
+
+    /// An XRC domain (`ibv_open_xrcd(3)`).
+    ///
+    /// # Errors
+    /// None as yet.
+    pub fn open_xrc_domain(&self) -> Result<XrcDomain> {
+        XrcDomain::new(&self.inner)
+    }
+
+    /// The present time on the clock that stamps completions (`ibv_query_rt_values_ex(3)`), which starts when the device is
+    /// opened.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.inner.driver.now()
+    }
+
+    /// The time of day at `instant` of that clock, as the system's clock has it now.
+    #[must_use]
+    pub fn time_of_day(&self, instant: Instant) -> SystemTime {
+        self.inner.driver.time_of_day(instant)
     }
 
     /// The asynchronous events.

@@ -1,9 +1,12 @@
 //! Completion queues.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::batch::Batch;
 use super::channel::{CompletionChannel, Sink};
 use super::context::ContextInner;
+use super::limits::completion_vectors;
 use crate::error::{Error, Result};
 use crate::queue::{self, Arm};
 use crate::work::Completion;
@@ -31,7 +34,12 @@ impl CompletionQueue {
         context: &Arc<ContextInner>,
         capacity: usize,
         channel: Option<&CompletionChannel>,
+        vector: u32,
     ) -> Result<Self> {
+        let vectors = completion_vectors();
+        if vector >= vectors {
+            return Err(Error::invalid("comp_vector", format!("{vector}; there are {vectors}, from 0")));
+        }
         if channel.is_some_and(|channel| !channel.belongs_to(context)) {
             return Err(Error::invalid("channel", "it belongs to another context"));
         }
@@ -53,6 +61,14 @@ impl CompletionQueue {
         }
         self.inner.context.driver.poll();
         self.take(completions)
+    }
+
+    /// Starts to take completions one by one, with what only a batch tells of them (`ibv_start_poll(3)`). `None` when there is
+    /// none; as [`poll`](Self::poll), it runs the engine once then. Dropping the batch ends it (`ibv_end_poll(3)`): what it has
+    /// not come to stays in the queue.
+    #[must_use]
+    pub fn start_poll(&self) -> Option<Batch<'_>> {
+        Some(Batch::new(self, self.poll_one()?))
     }
 
     /// Takes the oldest completion, if there is one. As [`poll`](Self::poll).
@@ -79,7 +95,29 @@ impl CompletionQueue {
         self.inner.queue.capacity()
     }
 
-    /// Whether a completion was lost for want of room.
+    /// Changes how many completions fit, while it is used (`ibv_resize_cq(3)`). What waits stays in its order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is out of range, or more completions wait.
+    pub fn resize(&self, capacity: usize) -> Result<()> {
+        self.inner.context.driver.command(|_, _| self.inner.queue.resize(capacity))
+    }
+
+    /// How many completions, and how long, an event is held back (`ibv_modify_cq(3)`). Events are never held back here: a
+    /// program that sleeps is woken at once, and one that wants fewer events arms less often.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for anything but a count of at most 1 and no time.
+    pub fn moderate(&self, count: u16, period: Duration) -> Result<()> {
+        if count <= 1 && period.is_zero() {
+            return Ok(());
+        }
+        Err(Error::Unsupported("moderation of completion events (count 1 and period 0 are what there is)".into()))
+    }
+
+    /// Whether a completion was lost for want of room. What was there before can be polled; nothing is added any more, and every
+    /// queue pair that reports here goes to the error state ([`AsyncEvent::CqError`](super::AsyncEvent::CqError), then
+    /// [`AsyncEvent::QpFatal`](super::AsyncEvent::QpFatal) for each).
     #[must_use]
     pub fn overflowed(&self) -> bool {
         self.inner.queue.overflowed()
@@ -95,6 +133,16 @@ impl CompletionQueue {
     #[must_use]
     pub fn channel(&self) -> Option<&CompletionChannel> {
         self.inner.channel.as_ref()
+    }
+
+    /// The next completion that is there; never runs the engine.
+    pub(super) fn pop(&self) -> Option<Completion> {
+        self.inner.queue.pop()
+    }
+
+    /// The context it was made from.
+    pub(super) fn context(&self) -> &ContextInner {
+        &self.inner.context
     }
 
     /// The engine's side of it.

@@ -10,6 +10,22 @@ use crate::event::AsyncEvent;
 
 /// The asynchronous events of a context (`ibv_get_async_event(3)`), in the order they happened.
 ///
+/// | event | `ibv_event_type` | what happened |
+/// | --- | --- | --- |
+/// | [`CqError`](AsyncEvent::CqError) | 0 | a completion queue overran; what reports there fails, too |
+/// | [`QpFatal`](AsyncEvent::QpFatal) | 1 | a queue pair failed, and a completion cannot tell: its completion queue overran |
+/// | [`QpRequestError`](AsyncEvent::QpRequestError) | 2 | the peer broke the rules, or our receive request was at fault: NAK, and the queue pair is in error |
+/// | [`QpAccessError`](AsyncEvent::QpAccessError) | 3 | the peer touched memory it may not: NAK, and the queue pair is in error |
+/// | [`CommunicationEstablished`](AsyncEvent::CommunicationEstablished) | 4 | the first packet came in in RTR |
+/// | [`SendQueueDrained`](AsyncEvent::SendQueueDrained) | 5 | SQD: what was begun is finished |
+/// | [`DeviceFatal`](AsyncEvent::DeviceFatal) | 8 | the port failed; open the device again |
+/// | [`SrqError`](AsyncEvent::SrqError) | 14 | the completion queue of a shared receive queue of an XRC domain overran |
+/// | [`SrqLimitReached`](AsyncEvent::SrqLimitReached) | 15 | fewer requests wait than the limit; once for each arming |
+/// | [`QpLastWqeReached`](AsyncEvent::QpLastWqeReached) | 16 | a queue pair in error takes nothing more from its shared receive queue |
+///
+/// Where the kernel's rxe raises none for a peer that is refused access, ours do, as the specification asks (IBTA 11.6.3). There
+/// are no paths to migrate to (6, 7), no LIDs and no subnet manager (11, 13, 17), and the partition keys never change (12).
+///
 /// All handles of a context share one queue: an event is taken once. The descriptor is readable while there are events;
 /// wait on it as you like, but do not read from it.
 ///

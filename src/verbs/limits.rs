@@ -3,7 +3,7 @@
 use super::device::{Device, LinkState};
 use crate::memory::Table;
 use crate::qp::{Attributes, Capacity, Mtu};
-use crate::queue::CompletionQueue;
+use crate::queue::{CompletionQueue, SharedReceiveQueues};
 
 /// What a device can do (`ibv_device_attr`): no less than the kernel's rxe reports (`rxe_param.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,14 @@ pub struct DeviceAttributes {
     pub max_cq: u32,
     /// Completions of a queue.
     pub max_cqe: u32,
+    /// Completion vectors.
+    pub completion_vectors: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Requests of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Elements of a request of a shared receive queue.
+    pub max_srq_sge: u32,
     /// Memory regions.
     pub max_mr: u32,
     /// Memory windows; regions count as well.
@@ -55,6 +63,10 @@ impl DeviceAttributes {
             max_inline: Capacity::MAX.max_inline,
             max_cq: 1 << 20,
             max_cqe: CompletionQueue::MAX_CAPACITY as u32,
+            completion_vectors: completion_vectors(),
+            max_srq: SharedReceiveQueues::MAX_QUEUES as u32,
+            max_srq_wr: SharedReceiveQueues::MAX_WR,
+            max_srq_sge: SharedReceiveQueues::MAX_SGE,
             max_mr: Table::MAX_REGIONS as u32,
             max_mw: Table::MAX_REGIONS as u32,
             max_fast_reg_pages: Table::MAX_FAST_PAGES,
@@ -65,6 +77,11 @@ impl DeviceAttributes {
             port_count: 1,
         }
     }
+}
+
+/// One for each processor, as the kernel's rxe reports.
+pub(super) fn completion_vectors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
 }
 
 /// The state and limits of a device's port (`ibv_port_attr`).

@@ -33,6 +33,7 @@
 //! # Ok::<(), uroce::error::Error>(())
 //! ```
 
+mod batch;
 mod channel;
 mod context;
 mod cq;
@@ -47,8 +48,11 @@ mod open;
 mod pd;
 mod peer;
 mod qp;
+mod srq;
 mod window;
+mod xrc;
 
+pub use batch::Batch;
 pub use channel::CompletionChannel;
 pub use context::Context;
 pub use cq::CompletionQueue;
@@ -61,7 +65,9 @@ pub use open::{Backend, Faults, OpenOptions};
 pub use pd::ProtectionDomain;
 pub use peer::{ConnectOptions, Peer, random_psn};
 pub use qp::{PostError, QpConfig, QueuePair};
+pub use srq::{SharedReceiveQueue, SrqConfig};
 pub use window::MemoryWindow;
+pub use xrc::XrcDomain;
 
 pub use crate::counters::Counters;
 pub use crate::error::{Error, Result};
@@ -69,8 +75,9 @@ pub use crate::event::AsyncEvent;
 pub use crate::memory::{Access, FastRegister, WindowBind, WindowType, next_key};
 pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
-pub use crate::queue::Arm;
-pub use crate::wire::{Gid, Placement, Psn, Qpn, Selectivity};
+pub use crate::queue::{Arm, SrqInfo};
+pub use crate::time::Instant;
+pub use crate::wire::{Gid, Placement, Psn, Qpn, Selectivity, SrqNumber};
 pub use crate::work::{
     Completion, CompletionKind, Flush, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Status,
     Tag,

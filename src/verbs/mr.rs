@@ -159,11 +159,11 @@ impl MemoryRegion {
 
     /// The domain that the region is to belong to.
     fn domain(&self, pd: Option<&ProtectionDomain>) -> Result<Arc<PdInner>> {
-        let pd = pd.map_or(&self.pd, ProtectionDomain::inner);
+        let pd = pd.map_or_else(|| Arc::clone(&self.pd), ProtectionDomain::inner);
         if !Arc::ptr_eq(&pd.context, &self.pd.context) {
             return Err(Error::invalid("pd", "it belongs to another context"));
         }
-        Ok(Arc::clone(pd))
+        Ok(pd)
     }
 
     fn replace(&mut self, pd: Arc<PdInner>, region: Region, length: usize, buffer: Option<Arc<Buffer>>) -> Result<()> {

@@ -5,10 +5,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::context::{Context, ContextInner};
+use super::cq::CompletionQueue;
 use super::fast::FastRegion;
 use super::mr::MemoryRegion;
 use super::qp::{QpConfig, QueuePair};
+use super::srq::{SharedReceiveQueue, SrqConfig};
 use super::window::MemoryWindow;
+use super::xrc::XrcDomain;
 use crate::error::{Error, Result};
 use crate::memory::{Access, Buffer, PdNumber, WindowType};
 
@@ -128,8 +131,9 @@ impl ProtectionDomain {
         FastRegion::new(&self.inner, max_pages)
     }
 
-    pub(super) fn inner(&self) -> &Arc<PdInner> {
-        &self.inner
+    /// Its number and context.
+    pub(super) fn inner(&self) -> Arc<PdInner> {
+        Arc::clone(&self.inner)
     }
 
     /// A queue pair (`ibv_create_qp(3)`), in the state RESET.
@@ -139,6 +143,29 @@ impl ProtectionDomain {
     /// context, [`Error::Full`] when there are too many queue pairs.
     pub fn create_qp(&self, config: &QpConfig) -> Result<QueuePair> {
         QueuePair::new(&self.inner, config)
+    }
+
+    /// A shared receive queue (`ibv_create_srq(3)`), whose requests name memory of this domain.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) names the limit that is exceeded,
+    /// [`Error::Full`](crate::error::Error::Full) when there are too many.
+    pub fn create_srq(&self, config: &SrqConfig) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::new(&self.inner, config)
+    }
+
+    /// A shared receive queue that peers of `domain` address by its number; its requests complete on `cq`
+    /// (`ibv_create_srq_ex(3)` with `IBV_SRQT_XRC`). Requests of peers to it reach memory of this protection domain.
+    ///
+    /// # Errors
+    /// As [`create_srq`](Self::create_srq); also when `domain` or `cq` belongs to another context.
+    pub fn create_xrc_srq(
+        &self,
+        config: &SrqConfig,
+        domain: &XrcDomain,
+        cq: &CompletionQueue,
+    ) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::extended(&self.inner, config, domain, cq)
     }
 
     /// The context it was made from.

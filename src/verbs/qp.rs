@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::cq::CompletionQueue;
 use super::pd::PdInner;
 use super::peer::{ConnectOptions, Peer};
+use super::srq::SharedReceiveQueue;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::qp::{Attributes, Capacity, QpInfo, QpInit, QpType, State};
+use crate::queue::XrcdNumber;
 use crate::wire::{Psn, Qpn};
 use crate::work::{ReceiveRequest, SendRequest};
 
@@ -26,6 +28,8 @@ pub struct QpConfig {
     pub capacity: Capacity,
     /// Whether every send completes with a completion, signalled or not.
     pub signal_all: bool,
+    /// Where receives come from, when they are shared with other queue pairs.
+    pub srq: Option<SharedReceiveQueue>,
 }
 
 impl QpConfig {
@@ -38,6 +42,7 @@ impl QpConfig {
             receive_cq: receive_cq.clone(),
             capacity: Capacity::default(),
             signal_all: false,
+            srq: None,
         }
     }
 }
@@ -62,6 +67,7 @@ pub struct QueuePair {
     qp_type: QpType,
     send_cq: CompletionQueue,
     receive_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
     pd: Arc<PdInner>,
 }
 
@@ -72,13 +78,26 @@ impl QueuePair {
                 return Err(Error::invalid(argument, "it belongs to another context"));
             }
         }
+        if config.srq.as_ref().is_some_and(|srq| !srq.belongs_to(&pd.context)) {
+            return Err(Error::invalid("srq", "it belongs to another context"));
+        }
+        Self::create(pd, config, None)
+    }
+
+    /// The receiving end of extended reliable connections of a domain.
+    pub(super) fn xrc_target(pd: &Arc<PdInner>, domain: XrcdNumber, idle: &CompletionQueue) -> Result<Self> {
+        let config = QpConfig { qp_type: QpType::XrcTarget, ..QpConfig::new(idle, idle) };
+        Self::create(pd, &config, Some(domain))
+    }
+
+    fn create(pd: &Arc<PdInner>, config: &QpConfig, xrcd: Option<XrcdNumber>) -> Result<Self> {
         let init = QpInit {
             qp_type: config.qp_type,
-            pd: pd.number,
-            send_cq: config.send_cq.queue(),
-            receive_cq: config.receive_cq.queue(),
+            srq: config.srq.as_ref().map(SharedReceiveQueue::number),
+            xrcd,
             capacity: config.capacity,
             signal_all: config.signal_all,
+            ..QpInit::new(pd.number, config.send_cq.queue(), config.receive_cq.queue())
         };
         let qpn = pd.context.driver.command(|endpoint, _| endpoint.create_qp(init))?;
         Ok(Self {
@@ -86,6 +105,7 @@ impl QueuePair {
             qp_type: config.qp_type,
             send_cq: config.send_cq.clone(),
             receive_cq: config.receive_cq.clone(),
+            srq: config.srq.clone(),
             pd: Arc::clone(pd),
         })
     }
@@ -112,6 +132,12 @@ impl QueuePair {
     #[must_use]
     pub fn receive_cq(&self) -> &CompletionQueue {
         &self.receive_cq
+    }
+
+    /// Where receives come from, when they are shared.
+    #[must_use]
+    pub fn srq(&self) -> Option<&SharedReceiveQueue> {
+        self.srq.as_ref()
     }
 
     /// Changes attributes and state (`ibv_modify_qp(3)`).
@@ -177,7 +203,8 @@ impl QueuePair {
     /// [`Error::Invalid`] in another state, or when the device has no address of the peer's family.
     pub fn to_rtr(&self, peer: &Peer, options: &ConnectOptions) -> Result<()> {
         let context = &self.pd.context;
-        self.modify(&options.ready_to_receive(peer, &context.addresses, context.mtu)?)
+        let attributes = options.ready_to_receive(peer, &context.addresses, context.mtu)?;
+        self.modify(&attributes.fitted(self.qp_type, State::Init))
     }
 
     /// From RTR to RTS: requests are sent, from `psn` on.
@@ -185,7 +212,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Invalid`] in another state.
     pub fn to_rts(&self, psn: Psn, options: &ConnectOptions) -> Result<()> {
-        self.modify(&options.ready_to_send(psn))
+        self.modify(&options.ready_to_send(psn).fitted(self.qp_type, State::ReadyToReceive))
     }
 
     /// Posts requests to the send queue, one doorbell for all (`ibv_post_send(3)`).

@@ -35,7 +35,7 @@ pub use packet::{Extensions, Packet, emit_headers, pad_of};
 pub use psn::Psn;
 pub use qpn::Qpn;
 pub use reth::Reth;
-pub use xrceth::Xrceth;
+pub use xrceth::{SrqNumber, Xrceth};
 
 /// The UDP destination port of RoCE v2 (IBTA A17.3.1).
 pub const UDP_PORT: u16 = 4791;

@@ -44,6 +44,20 @@ pub enum Transport {
     Xrc,
 }
 
+impl Transport {
+    /// The upper three bits of its opcodes (IBTA 9.2.1).
+    #[must_use]
+    pub const fn base(self) -> u8 {
+        match self {
+            Self::Rc => 0x00,
+            Self::Uc => 0x20,
+            Self::Ud => 0x60,
+            Self::Cnp => 0x80,
+            Self::Xrc => 0xa0,
+        }
+    }
+}
+
 /// What a packet asks for, or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -297,6 +311,13 @@ impl Opcode {
     #[must_use]
     pub const fn value(self) -> u8 {
         self.0
+    }
+
+    /// The same operation of another transport, as the lower five bits have it; perhaps one that is not in the table.
+    #[must_use]
+    #[inline]
+    pub const fn of(self, transport: Transport) -> Self {
+        Self(self.0 & 0x1f | transport.base())
     }
 
     /// The table's row, `None` for an opcode that it does not have: such a packet is dropped.

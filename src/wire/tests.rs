@@ -28,7 +28,7 @@ prop_compose! {
         selectivity in 0..4_u8,
     ) -> Extensions {
         Extensions {
-            xrceth: Some(Xrceth { srq: Qpn::new(words[0]) }),
+            xrceth: Some(Xrceth { srq: SrqNumber::new(words[0]) }),
             deth: Some(Deth { qkey: words[1], source: Qpn::new(words[2]) }),
             flush: Some(Feth {
                 placement: Placement::from_bits_retain(placement),

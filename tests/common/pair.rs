@@ -8,7 +8,7 @@ use uroce::endpoint::{Config, Endpoint};
 use uroce::event::{AsyncEvent, Event};
 use uroce::memory::{Access, Buffer, PdNumber, Region};
 use uroce::port::{Network, Port, SimConfig, SimPort};
-use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, QpType, State};
+use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, State};
 use uroce::queue::CompletionQueue;
 use uroce::time::{Duration, Instant};
 use uroce::wire::{Psn, Qpn};
@@ -221,12 +221,8 @@ impl Pair {
 /// A queue pair as the tests use it: small queues, long lists, 512 bytes inline.
 pub fn init(pd: PdNumber, cq: &Arc<CompletionQueue>) -> QpInit {
     QpInit {
-        qp_type: QpType::Rc,
-        pd,
-        send_cq: Arc::clone(cq),
-        receive_cq: Arc::clone(cq),
         capacity: Capacity { max_send_sge: 32, max_receive_sge: 32, max_inline: 512, ..Capacity::default() },
-        signal_all: false,
+        ..QpInit::new(pd, Arc::clone(cq), Arc::clone(cq))
     }
 }
 

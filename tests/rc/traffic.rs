@@ -135,7 +135,7 @@ impl Traffic {
         if flags.contains(SendFlags::SIGNALED) {
             self.expected_sends.push((id, CompletionKind::from(&operation), payload.length() as u32));
         }
-        let request = SendRequest { id, operation, payload, flags: SendFlags::empty() }.with_flags(flags);
+        let request = SendRequest::with_payload(id, operation, payload).with_flags(flags);
         mesh.hosts[self.from.host].endpoint.post_send(mesh.now, self.from.qpn, request).unwrap();
     }
 

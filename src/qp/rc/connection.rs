@@ -3,17 +3,21 @@
 use super::{Requester, Responder};
 use crate::counters::Counters;
 use crate::error::Result;
+use crate::qp::QpType;
 use crate::qp::common::{Common, Outcome, Surroundings};
 use crate::qp::service::Service;
 use crate::time::Instant;
-use crate::wire::{Arrival, Packet, Transport};
+use crate::wire::{Arrival, Packet, Psn, Transport};
 use crate::work::SendRequest;
 
-/// The RC service of a queue pair.
+/// The RC service of a queue pair, and the XRC service: an initiator uses only the requester, a target only the responder.
 #[derive(Debug)]
 pub(crate) struct ReliableConnection {
     requester: Requester,
     responder: Responder,
+    transport: Transport,
+    /// A request was sent ahead of an acknowledge that is owed.
+    yielded: bool,
 }
 
 impl ReliableConnection {
@@ -21,13 +25,15 @@ impl ReliableConnection {
         Self {
             requester: Requester::new(&common.attributes, common.mtu()),
             responder: Responder::new(&common.attributes, common.hold_budget.clone()),
+            transport: common.qp_type.transport(),
+            yielded: false,
         }
     }
 }
 
 impl Service for ReliableConnection {
     fn transport(&self) -> Transport {
-        Transport::Rc
+        self.transport
     }
 
     fn accepts(&self, common: &Common, arrival: &Arrival<'_>, _packet: &Packet<'_>, dropped: &mut Counters) -> bool {
@@ -64,6 +70,10 @@ impl Service for ReliableConnection {
     ) -> Outcome {
         self.responder.note_arrival(common, around);
         if packet.info.kind.is_request() {
+            if common.qp_type == QpType::XrcInitiator {
+                common.counters.wrong_transport += 1;
+                return Outcome::Alive;
+            }
             self.responder.on_request(common, around, packet, arrival.datagram)
         } else if common.state.awaits_answers() {
             self.requester.on_response(common, around, packet)
@@ -93,6 +103,10 @@ impl Service for ReliableConnection {
         self.requester.is_held_by_window(common, window)
     }
 
+    fn owes_only_acknowledge(&self, common: &Common, window: u64) -> bool {
+        self.responder.owes_only_acknowledge() && !self.requester.wants_transmit(common, window)
+    }
+
     fn poll_transmit(
         &mut self,
         common: &mut Common,
@@ -100,10 +114,27 @@ impl Service for ReliableConnection {
         window: u64,
         room: &mut [u8],
     ) -> (Option<usize>, Outcome) {
+        // A request is awaited more eagerly than an acknowledge: one goes ahead.
+        if !self.yielded && self.responder.owes_only_acknowledge() {
+            let length = self.requester.poll_transmit(common, around, window, room);
+            self.yielded = length.is_some();
+            if self.yielded {
+                return (length, Outcome::Alive);
+            }
+        }
+        self.yielded = false;
         match self.responder.poll_transmit(common, around, room) {
             Some((length, outcome)) => (Some(length), outcome),
             None => (self.requester.poll_transmit(common, around, window, room), Outcome::Alive),
         }
+    }
+
+    fn psns(&self) -> [Option<Psn>; 2] {
+        [Some(self.requester.next_psn()), Some(self.responder.next_psn())]
+    }
+
+    fn is_draining(&self) -> bool {
+        self.requester.is_draining()
     }
 
     fn in_flight(&self) -> u64 {

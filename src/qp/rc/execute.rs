@@ -44,6 +44,7 @@ impl Responder {
         around: &mut Surroundings<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
+        self.enter_srq(common, around, packet)?;
         let position = packet.info.position;
         let continues = match packet.info.kind {
             Kind::Send => matches!(self.message, Message::Send { .. }),
@@ -81,6 +82,23 @@ impl Responder {
         Ok(())
     }
 
+    /// Has an XRC target work for the shared receive queue that the request names: one of its domain (IBTA A14.3.1). All packets
+    /// of a message name the same.
+    fn enter_srq(
+        &mut self,
+        common: &mut Common,
+        around: &Surroundings<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let (Some(domain), Some(xrceth)) = (common.xrcd, packet.extensions.xrceth) else { return Ok(()) };
+        if self.message != Message::None && common.srq != Some(xrceth.srq) {
+            return Err(INVALID);
+        }
+        common.pd = around.srqs.pd_in(domain, xrceth.srq).ok_or(INVALID)?;
+        common.srq = Some(xrceth.srq);
+        Ok(())
+    }
+
     /// A message is complete.
     pub(super) fn finish(&mut self) {
         self.message = Message::None;
@@ -90,11 +108,12 @@ impl Responder {
     /// One packet of a SEND.
     fn send(&mut self, common: &mut Common, around: &mut Surroundings<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
         if self.current.is_none() {
-            self.current = Some(common.take_receive().ok_or(Refusal::NotReady)?);
+            self.current = Some(common.take_receive(around).ok_or(Refusal::NotReady)?);
         }
         let filled = if let Message::Send { filled } = self.message { filled } else { 0 };
-        let list = self.current.as_ref().map_or(&[][..], |request| &request.sges);
-        gather::scatter(around.memory, common.pd, list, filled, packet.payload).map_err(|error| match error {
+        let (list, pd) =
+            self.current.as_ref().map_or((&[][..], common.pd), |taken| (&taken.request.sges[..], taken.pd));
+        gather::scatter(around.memory, pd, list, filled, packet.payload).map_err(|error| match error {
             ScatterError::TooLong => Refusal::Fatal(NakCode::InvalidRequest, Some(Status::LocalLengthError)),
             ScatterError::Access(_) => Refusal::Fatal(NakCode::RemoteOperational, Some(Status::LocalProtectionError)),
         })?;
@@ -126,15 +145,15 @@ impl Responder {
         kind: CompletionKind,
         byte_length: u32,
     ) {
-        let Some(request) = self.current.take() else { return };
+        let Some(taken) = self.current.take() else { return };
         let tag = match (packet.extensions.immediate, packet.extensions.invalidate) {
             (Some(immediate), _) => Tag::Immediate(immediate),
             (None, Some(rkey)) => Tag::Invalidated(rkey),
             (None, None) => Tag::None,
         };
         let solicited = packet.bth.solicited;
-        let done = Completion { id: request.id, kind, byte_length, tag, solicited, ..Completion::default() };
-        common.complete_receive(done, around.events);
+        let done = Completion { kind, byte_length, tag, solicited, ..Completion::default() };
+        common.complete_taken(&taken, done, around.events);
     }
 
     /// One packet of a WRITE.
@@ -145,7 +164,7 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Refusal> {
         if packet.extensions.immediate.is_some() && self.current.is_none() {
-            self.current = Some(common.take_receive().ok_or(Refusal::NotReady)?);
+            self.current = Some(common.take_receive(around).ok_or(Refusal::NotReady)?);
         }
         let (address, rkey, remaining, length) = match (packet.extensions.reth, self.message) {
             (Some(reth), _) => {
@@ -187,10 +206,11 @@ impl Responder {
         let (first, last) = (self.expected, self.expected.plus(psns - 1));
         let Reth { address, rkey, length } = reth;
         self.finish();
-        self.replay.push(Executed { first, last, kind: ExecutedKind::Read { address, rkey, length } });
+        self.replay.push(Executed { first, last, kind: ExecutedKind::Read { pd: common.pd, address, rkey, length } });
         self.replies.push(Reply::Read(ReadReply {
             psn: first,
             last,
+            pd: common.pd,
             address,
             rkey,
             remaining: length,

@@ -77,6 +77,11 @@ impl SendQueue {
         }
     }
 
+    /// The PSN of the next request to begin.
+    pub(super) fn next_psn(&self) -> Psn {
+        self.next
+    }
+
     pub(super) fn len(&self) -> usize {
         self.ring.len()
     }

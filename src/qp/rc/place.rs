@@ -32,7 +32,7 @@ impl Responder {
             .map_err(|_| DENIED)?;
         // An address that is aligned only in the region's own numbering cannot be changed atomically.
         cell.store(u64::from_ne_bytes(value)).ok_or(INVALID)?;
-        self.answer_done();
+        self.answer_done(common);
         Ok(())
     }
 
@@ -63,16 +63,16 @@ impl Responder {
         }
         // What was copied before is seen by every thread that sees the answer's effects.
         fence(Ordering::SeqCst);
-        self.answer_done();
+        self.answer_done(common);
         Ok(())
     }
 
     /// Owes the answer without data to the request that was just executed, and remembers it.
-    fn answer_done(&mut self) {
+    fn answer_done(&mut self, common: &Common) {
         let psn = self.expected;
         self.finish();
         self.replay.push(Executed { first: psn, last: psn, kind: ExecutedKind::Done });
-        self.replies.push(Reply::Read(ReadReply::empty(psn, self.msn)));
+        self.replies.push(Reply::Read(ReadReply::empty(common.pd, psn, self.msn)));
     }
 }
 

@@ -44,8 +44,8 @@ impl Requester {
     /// Answers a NAK by sending only the packet that is missing, to a peer that may have kept those behind it; false for
     /// a peer that is known to drop them, and for a READ or ATOMIC, whose answer would not tell.
     pub(super) fn send_only_oldest(&mut self, common: &mut Common, now: Instant) -> bool {
-        let fetches = self.queue.front().is_none_or(|wqe| wqe.request.operation.fetches());
-        if self.peer_holds == Some(false) || fetches {
+        let is_answered = self.queue.front().is_none_or(|wqe| wqe.request.operation.is_answered());
+        if self.peer_holds == Some(false) || is_answered {
             return false;
         }
         common.counters.completer_retry_err += 1;

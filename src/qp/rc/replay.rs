@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::memory::PdNumber;
 use crate::wire::Psn;
 
 /// A READ or ATOMIC that was executed.
@@ -18,6 +19,8 @@ pub(super) struct Executed {
 pub(super) enum ExecutedKind {
     /// A READ: its bytes are read again from memory.
     Read {
+        /// Whose memory it read.
+        pd: PdNumber,
         /// Where it began.
         address: u64,
         rkey: u32,
@@ -76,7 +79,7 @@ mod tests {
     use super::*;
 
     fn read(first: u32, last: u32) -> Executed {
-        let kind = ExecutedKind::Read { address: 0, rkey: 1, length: 1 };
+        let kind = ExecutedKind::Read { pd: PdNumber(1), address: 0, rkey: 1, length: 1 };
         Executed { first: Psn::new(first), last: Psn::new(last), kind }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::replay::Executed;
-use crate::memory::{Access, Table};
+use crate::memory::{Access, Holder, PdNumber, Table};
 use crate::qp::common::Common;
 use crate::qp::segment;
 use crate::wire::{Aeth, Extensions, NakCode, Opcode, Position, Psn, Syndrome, emit_headers, pad_of};
@@ -26,6 +26,8 @@ pub(super) struct ReadReply {
     pub(super) psn: Psn,
     /// The PSN of the last packet.
     pub(super) last: Psn,
+    /// Whose memory it reads.
+    pub(super) pd: PdNumber,
     pub(super) address: u64,
     pub(super) rkey: u32,
     /// Bytes left.
@@ -39,8 +41,8 @@ pub(super) struct ReadReply {
 
 impl ReadReply {
     /// The answer to an ATOMIC WRITE or FLUSH: that of a READ of nothing.
-    pub(super) fn empty(psn: Psn, msn: u32) -> Self {
-        Self { psn, last: psn, address: 0, rkey: 0, remaining: 0, is_first: true, msn, is_again: false }
+    pub(super) fn empty(pd: PdNumber, psn: Psn, msn: u32) -> Self {
+        Self { psn, last: psn, pd, address: 0, rkey: 0, remaining: 0, is_first: true, msn, is_again: false }
     }
 }
 
@@ -83,6 +85,11 @@ pub(super) struct Replies {
 impl Replies {
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether nothing is owed but an acknowledge.
+    pub(super) fn are_only_acknowledge(&self) -> bool {
+        matches!(self.queue.front(), Some(Reply::Acknowledge { syndrome: Syndrome::Ack { .. }, .. }) if self.queue.len() == 1)
     }
 
     pub(super) fn clear(&mut self) {
@@ -163,13 +170,8 @@ impl Replies {
         let span = if length == 0 {
             None
         } else {
-            match memory.resolve_remote(
-                read.rkey,
-                common.holder(),
-                read.address,
-                u64::from(length),
-                Access::REMOTE_READ,
-            ) {
+            let holder = Holder { pd: read.pd, qpn: common.qpn };
+            match memory.resolve_remote(read.rkey, holder, read.address, u64::from(length), Access::REMOTE_READ) {
                 Ok(span) => Some(span),
                 Err(_) => return self.refuse_read(common, &read, room),
             }

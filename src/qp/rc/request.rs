@@ -3,11 +3,12 @@
 use super::inflight::Wqe;
 use crate::error::{Error, Result};
 use crate::memory::Table;
+use crate::qp::QpType;
 use crate::qp::common::Common;
 use crate::qp::gather;
 use crate::qp::segment;
 use crate::wire::icrc::rxe_flush;
-use crate::wire::{AtomicEth, Extensions, Feth, Kind, Psn, Reth, Selectivity, emit_headers, pad_of};
+use crate::wire::{AtomicEth, Extensions, Feth, Kind, Psn, Reth, Selectivity, Xrceth, emit_headers, pad_of};
 use crate::work::{Flush, Operation, Payload, SendFlags, SendRequest, Status};
 
 /// The largest message (rxe's `max_msg_sz` up to 6.1).
@@ -51,12 +52,24 @@ pub(super) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
         }
         _ => {}
     }
+    if common.qp_type == QpType::XrcInitiator && request.srq.is_none() {
+        return Err(Error::invalid(
+            "remote_srqn",
+            "a request of an XRC initiator names a shared receive queue of the peer",
+        ));
+    }
     check_operation(common, &request.operation, length)?;
     u32::try_from(length).map_err(|_| Error::invalid("sg_list", "too long"))
 }
 
 /// Whether a queue pair takes this operation with a payload of `length` bytes.
 fn check_operation(common: &Common, operation: &Operation, length: u64) -> Result<()> {
+    if common.qp_type != QpType::Rc && matches!(operation, Operation::AtomicWrite(_) | Operation::Flush(_)) {
+        return Err(Error::invalid(
+            "opcode",
+            format!("{:?} queue pairs have no ATOMIC WRITE and no FLUSH", common.qp_type),
+        ));
+    }
     let is_eight = operation.is_atomic() || matches!(operation, Operation::AtomicWrite(_));
     if is_eight && length != 8 {
         return Err(Error::invalid("sg_list", format!("{length} bytes; an atomic moves exactly 8")));
@@ -105,7 +118,8 @@ pub(super) fn emit(
         && position.is_last()
         && (info.kind == Kind::Send || matches!(operation, Operation::WriteImmediate(..)));
 
-    let extensions = extensions(operation, wqe.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    let mut extensions = extensions(operation, wqe.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    extensions.xrceth = wqe.request.srq.map(|srq| Xrceth { srq });
     let header = emit_headers(&bth, &extensions, room).ok_or(UNFIT)?;
     let end = header + carried;
     let payload = room.get_mut(header..end).ok_or(UNFIT)?;

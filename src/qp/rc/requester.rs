@@ -90,6 +90,16 @@ impl Requester {
         self.drain_pending = true;
     }
 
+    /// Whether the event that the queue is drained is yet to come.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain_pending
+    }
+
+    /// The PSN of the next new request.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.queue.next_psn()
+    }
+
     /// The cost of what was sent and is not acknowledged.
     pub(crate) fn in_flight(&self) -> u64 {
         self.queue.in_flight()

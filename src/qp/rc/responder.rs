@@ -8,8 +8,9 @@ use crate::event::{AsyncEvent, Event};
 use crate::qp::common::{Common, Outcome, Surroundings};
 use crate::qp::segment;
 use crate::qp::{Attributes, State};
+use crate::queue::Taken;
 use crate::wire::{Kind, NakCode, Packet, Psn, Syndrome};
-use crate::work::{Completion, CompletionKind, ReceiveRequest, Status};
+use crate::work::{Completion, CompletionKind, Status};
 
 /// What the peer asks for: the message that is coming in, and the answers owed.
 ///
@@ -22,7 +23,7 @@ pub(crate) struct Responder {
     pub(super) msn: u32,
     pub(super) message: Message,
     /// The receive request that the message is filling.
-    pub(super) current: Option<ReceiveRequest>,
+    pub(super) current: Option<Taken>,
     pub(super) replies: Replies,
     pub(super) replay: Replay,
     /// A NAK for the expected PSN was sent, and this is the newest PSN seen since. What follows on it was on its way
@@ -58,9 +59,19 @@ impl Responder {
         self.replay.resize(depth(attributes));
     }
 
+    /// The PSN of the next request.
+    pub(crate) fn next_psn(&self) -> Psn {
+        self.expected
+    }
+
     /// Whether an answer is owed.
     pub(crate) fn wants_transmit(&self) -> bool {
         !self.replies.is_empty()
+    }
+
+    /// Whether nothing is owed but an acknowledge.
+    pub(crate) fn owes_only_acknowledge(&self) -> bool {
+        self.replies.are_only_acknowledge()
     }
 
     /// The next answer, written to `room`.
@@ -181,10 +192,10 @@ impl Responder {
         common.counters.send_fatal_nak += 1;
         self.acknowledge(common, self.expected, Syndrome::Nak(code));
         if let Some(status) = status
-            && let Some(request) = self.current.take()
+            && let Some(taken) = self.current.take()
         {
-            let failed = Completion { id: request.id, status, kind: CompletionKind::Receive, ..Completion::default() };
-            common.complete_receive(failed, around.events);
+            let failed = Completion { status, kind: CompletionKind::Receive, ..Completion::default() };
+            common.complete_taken(&taken, failed, around.events);
         }
         let event = if code == NakCode::RemoteAccess {
             AsyncEvent::QpAccessError(common.qpn)
@@ -223,9 +234,9 @@ impl Responder {
                 Some(Reply::Atomic { psn, original, msn: self.msn, is_again: true })
             }
             (ExecutedKind::Done, Kind::AtomicWrite | Kind::Flush) => {
-                Some(Reply::Read(ReadReply { is_again: true, ..ReadReply::empty(psn, self.msn) }))
+                Some(Reply::Read(ReadReply { is_again: true, ..ReadReply::empty(common.pd, psn, self.msn) }))
             }
-            (ExecutedKind::Read { address, rkey, length }, Kind::ReadRequest) => {
+            (ExecutedKind::Read { pd, address, rkey, length }, Kind::ReadRequest) => {
                 let again = packet.extensions.reth?;
                 let skipped = u64::from(psn.distance(executed.first).cast_unsigned()) * u64::from(common.mtu());
                 let left = u64::from(length).checked_sub(skipped)?;
@@ -236,6 +247,7 @@ impl Responder {
                 is_part.then_some(Reply::Read(ReadReply {
                     psn,
                     last,
+                    pd,
                     address: again.address,
                     rkey,
                     remaining: again.length,
@@ -253,8 +265,8 @@ impl Responder {
     pub(crate) fn flush(&mut self, common: &Common, around: &mut Surroundings<'_>) {
         self.message = Message::None;
         self.held.clear();
-        if let Some(request) = self.current.take() {
-            common.flush_receive(&request, around.events);
+        if let Some(taken) = self.current.take() {
+            common.flush_taken(&taken, around.events);
         }
     }
 
