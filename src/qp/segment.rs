@@ -18,8 +18,8 @@ pub(crate) fn position(index: u32, packets: u32) -> Position {
     }
 }
 
-/// The opcode of a request's packet at `position`; `None` when it has no packet. A request that is answered is always one
-/// packet.
+/// The opcode of a request's packet at `position`, on RC (see [`Opcode::of`] for other transports); `None` when it has no
+/// packet. A request that is answered is always one packet.
 pub(crate) fn request_opcode(operation: &Operation, position: Position) -> Option<Opcode> {
     use Position::{First, Last, Middle, Only};
     Some(match (operation, position) {

@@ -33,6 +33,7 @@
 //! # Ok::<(), uroce::error::Error>(())
 //! ```
 
+mod ah;
 mod batch;
 mod channel;
 mod context;
@@ -41,6 +42,7 @@ mod device;
 mod event_queue;
 mod events;
 mod fast;
+mod follow;
 mod limits;
 pub mod links;
 mod mr;
@@ -52,6 +54,7 @@ mod srq;
 mod window;
 mod xrc;
 
+pub use ah::AddressHandle;
 pub use batch::Batch;
 pub use channel::CompletionChannel;
 pub use context::Context;
@@ -77,8 +80,8 @@ pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
 pub use crate::queue::{Arm, SrqInfo};
 pub use crate::time::Instant;
-pub use crate::wire::{Gid, Placement, Psn, Qpn, Selectivity, SrqNumber};
+pub use crate::wire::{Gid, Grh, Placement, Psn, Qpn, Selectivity, SrqNumber};
 pub use crate::work::{
-    Completion, CompletionKind, Flush, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Status,
-    Tag,
+    Completion, CompletionKind, Destination, Flush, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest,
+    Sge, Status, Tag,
 };

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context::{Context, Registry};
 use super::device::{self, Device, LinkState};
+use super::follow::{Follower, Place};
 use super::peer::random;
 use crate::driver::Driver;
 use crate::endpoint::{self, Endpoint};
@@ -169,8 +170,19 @@ impl OpenOptions {
         });
         let registry = Arc::new(Registry::new()?);
         let events = Arc::clone(&registry);
-        let driver = Driver::start(endpoint, port, move |event| events.dispatch(event))?;
-        Ok(Context::new(driver, registry, device, addresses, self.implicit_on_demand))
+        let driver = Arc::new(Driver::start(endpoint, port, move |event| events.dispatch(event))?);
+        let place = Place::new(addresses, device.state);
+        let follower = self.follow(&device, &driver, &place)?;
+        Ok(Context::new(driver, registry, device, place, follower, self.implicit_on_demand))
+    }
+
+    /// Has the context follow its interface. Loopback does not change, and addresses that were named stay.
+    fn follow(&self, device: &Device, driver: &Arc<Driver>, place: &Arc<Place>) -> Result<Option<Follower>> {
+        if device.loopback {
+            return Ok(None);
+        }
+        let (driver, place) = (Arc::clone(driver), Arc::clone(place));
+        Follower::start(driver, place, device.interface_index, self.addresses.is_none()).map(Some)
     }
 
     /// The port to the network, wrapped as the options ask.

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::ah::AddressHandle;
 use super::context::{Context, ContextInner};
 use super::cq::CompletionQueue;
 use super::fast::FastRegion;
@@ -14,6 +15,8 @@ use super::window::MemoryWindow;
 use super::xrc::XrcDomain;
 use crate::error::{Error, Result};
 use crate::memory::{Access, Buffer, PdNumber, WindowType};
+use crate::wire::Grh;
+use crate::work::{AddressVector, Completion};
 
 /// A protection domain (`ibv_alloc_pd(3)`): its queue pairs reach its memory and no other. Clones are the same domain.
 ///
@@ -166,6 +169,24 @@ impl ProtectionDomain {
         cq: &CompletionQueue,
     ) -> Result<SharedReceiveQueue> {
         SharedReceiveQueue::extended(&self.inner, config, domain, cq)
+    }
+
+    /// An address handle, for datagrams (`ibv_create_ah(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) when there is no GID of that index, or it is of another family than
+    /// the destination.
+    pub fn create_ah(&self, vector: &AddressVector) -> Result<AddressHandle> {
+        AddressHandle::new(&self.inner, vector)
+    }
+
+    /// An address handle for the sender of a datagram that was received; `grh` is what the first 40 bytes of the receive
+    /// request hold (`ibv_create_ah_from_wc(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) when they are not the header of a datagram to this device.
+    pub fn create_ah_from_completion(&self, completion: &Completion, grh: &[u8; Grh::LEN]) -> Result<AddressHandle> {
+        AddressHandle::from_completion(&self.inner, completion, grh)
     }
 
     /// The context it was made from.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use uroce::memory::{Access, WindowType};
-use uroce::qp::Mtu;
+use uroce::qp::{Mtu, QpType};
 use uroce::verbs::Backend;
 use uroce::wire::{Placement, Selectivity};
 use uroce::work::{Completion, CompletionKind, Flush, Operation, ReceiveRequest, Remote, SendRequest, Status, Tag};
@@ -54,7 +54,10 @@ fn run(kernel: Kernel) {
     let mut failures = Vec::new();
     for (name, case) in CASES {
         let begun = Instant::now();
-        let mut bench = Bench::connect(&guest, Setup { backend: Backend::Udp, ipv6: false, mtu: Mtu::Mtu1024 });
+        let mut bench = Bench::connect(
+            &guest,
+            Setup { backend: Backend::Udp, ipv6: false, mtu: Mtu::Mtu1024, qp_type: QpType::Rc },
+        );
         let result = case(&mut bench, kernel);
         println!("| {kernel:?} | {name} | {result:?} | {:.1?} |", begun.elapsed());
         failures.extend(result.err().map(|error| format!("{kernel:?}: {name}: {error}")));

@@ -10,7 +10,6 @@ mod place;
 mod probe;
 mod replay;
 mod reply;
-mod request;
 mod requester;
 mod responder;
 mod retry;

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::execute::{DENIED, INVALID, Refusal, check_rights};
 use super::replay::{Executed, ExecutedKind};
 use super::reply::{ReadReply, Reply};
-use super::request::MAX_MESSAGE;
 use super::responder::Responder;
 use crate::memory::Access;
 use crate::qp::common::{Common, Surroundings};
+use crate::qp::incoming::{DENIED, INVALID, Refusal, check_rights};
+use crate::qp::request::MAX_MESSAGE;
 use crate::wire::{NakCode, Packet, Placement, Selectivity};
 
 impl Responder {

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use super::inflight::{Cursor, SendQueue, Wqe};
 use super::probe::Probe;
-use super::request::{self, Cut};
 use super::retry::Retry;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvent, Event};
 use crate::memory::Access;
 use crate::qp::common::{Common, Outcome, Surroundings};
 use crate::qp::gather;
+use crate::qp::request::{self, Cut};
 use crate::qp::timer::Timer;
 use crate::qp::{Attributes, State};
 use crate::time::Instant;
@@ -122,6 +122,7 @@ impl Requester {
 
     /// Adds a request to the send queue.
     pub(crate) fn post(&mut self, common: &Common, request: SendRequest) -> Result<()> {
+        request::check_connected(&request)?;
         let length = request::check(common, &request)?;
         let limit = common.capacity.max_send_wr as usize;
         if self.queue.len() >= limit {
@@ -267,8 +268,17 @@ impl Requester {
         let is_answered = wqe.request.operation.is_answered();
         let is_flush = matches!(wqe.request.operation, Operation::Flush(_));
         self.rxe_flush ^= is_flush && psn.is_before(self.queue.sent_end);
-        let cut = Cut { packet: next.cursor.packet, psns: next.psns, psn, asks, rxe_flush: self.rxe_flush };
-        match request::emit(common, around.memory, wqe, &cut, room) {
+        let cut = Cut {
+            mtu: common.mtu(),
+            length: wqe.length,
+            packets: wqe.packets,
+            packet: next.cursor.packet,
+            psns: next.psns,
+            psn,
+            asks,
+            rxe_flush: self.rxe_flush,
+        };
+        match request::emit(common, around.memory, &wqe.request, &cut, room) {
             Ok(length) => {
                 self.note_sent(common, around.now, psn, next, is_answered);
                 Some(length)

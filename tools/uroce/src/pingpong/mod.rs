@@ -1,5 +1,5 @@
-//! `uroce pingpong`: two ends send each other messages in turn. Either end can be `ibv_rc_pingpong` of rdma-core, on the
-//! kernel's rxe or on a network card.
+//! `uroce pingpong`: two ends send each other messages in turn. Either end can be `ibv_rc_pingpong`, `ibv_uc_pingpong` or
+//! `ibv_ud_pingpong` of rdma-core, on the kernel's rxe or on a network card.
 
 mod exchange;
 mod handshake;
@@ -16,12 +16,12 @@ use self::handshake::Address;
 use crate::output::say;
 use crate::{device, net};
 
-/// Exchange messages in turn with a peer that runs this command, or ibv_rc_pingpong
+/// Exchange messages in turn with a peer that runs this command, or ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The service (only rc, which may be left out), and the host of the server; without a host, be the server
-    #[arg(value_name = "rc | HOST", num_args = 0..=2)]
+    /// The service, rc by default, and the host of the server; without a host, be the server
+    #[arg(value_name = "rc | uc | ud | HOST", num_args = 0..=2)]
     words: Vec<String>,
     /// TCP port over which both ends get to know each other
     #[arg(short, long, default_value_t = 18515)]
@@ -44,9 +44,9 @@ pub(crate) struct Arguments {
     /// Messages that each end sends
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
-    /// Bytes of a message
-    #[arg(short, long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(..=1 << 30))]
-    size: u32,
+    /// Bytes of a message; 4096 by default, 2048 with ud, whose messages are one packet
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(..=1 << 30))]
+    size: Option<u32>,
     /// Sleep until a completion comes, instead of polling
     #[arg(short, long)]
     events: bool,
@@ -65,16 +65,23 @@ const EXAMPLES: &str = "\
 Examples:
   uroce pingpong                           be the server; the client says which device it comes to
   uroce pingpong 192.0.2.1                 be the client of a server on 192.0.2.1
+  uroce pingpong ud 192.0.2.1              datagrams; nothing makes up for one that is lost
   ibv_rc_pingpong -d rxe0 -g 1             the server may also be the kernel's
   uroce pingpong -d uroce_eth0 -g 1 -s 65536 -n 100 -c 192.0.2.1";
 
 /// Services that the peers' tools know.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Service {
     Rc,
     Uc,
     Ud,
-    Srq,
+}
+
+impl Service {
+    /// Bytes of a message: as the peers' tools have it, when nothing else is asked for.
+    fn size(self, arguments: &Arguments) -> u32 {
+        arguments.size.unwrap_or(if self == Self::Ud { 2048 } else { 4096 })
+    }
 }
 
 /// How long a peer may take to answer in the handshake.
@@ -83,7 +90,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     device::check(arguments.device.as_deref())?;
-    let server = server_of(&arguments.words)?;
+    let (service, server) = service_and_server(&arguments.words)?;
     let stream = match server {
         Some(host) => net::connect(host, arguments.port)?,
         None => net::accept(&net::listen(arguments.port)?)?.0,
@@ -93,20 +100,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let name = device::choose(arguments.device.as_deref(), local)?;
     let context = device::options(&name, arguments.backend).open()?;
     let index = device::gid_index(&context, arguments.gid_index, local)?;
-    let end = End::new(&context, arguments, server.is_some())?;
+    let mut end = End::new(&context, service, arguments, server.is_some())?;
     let own = end.qp().local(random_psn()).at(context.address(index)?);
     say!("  local address:  {}", Address(own))?;
-    connect(stream, &context, &end, own, index, arguments, server.is_some())?;
+    connect(stream, &context, &mut end, own, index, arguments, server.is_some())?;
     let report = end.exchange(arguments.iters)?;
-    print(&report, arguments)?;
+    print(&report, service.size(arguments), arguments.iters)?;
     if arguments.chk && server.is_none() {
         end.check()?;
     }
     Ok(())
 }
 
-/// The host among the positional arguments.
-fn server_of(words: &[String]) -> Result<Option<&str>> {
+/// The service and the host among the positional arguments.
+fn service_and_server(words: &[String]) -> Result<(Service, Option<&str>)> {
     let (service, rest) = match words {
         [first, rest @ ..] => match Service::from_str(first, true) {
             Ok(service) => (service, rest),
@@ -114,12 +121,9 @@ fn server_of(words: &[String]) -> Result<Option<&str>> {
         },
         [] => (Service::Rc, words),
     };
-    if service != Service::Rc {
-        bail!("{} pingpong is not there: rc is", words.first().map_or("", String::as_str));
-    }
     match rest {
-        [] => Ok(None),
-        [host] => Ok(Some(host)),
+        [] => Ok((service, None)),
+        [host] => Ok((service, Some(host))),
         [_, extra, ..] => bail!("{extra}: one host is enough"),
     }
 }
@@ -129,7 +133,7 @@ fn server_of(words: &[String]) -> Result<Option<&str>> {
 fn connect(
     mut stream: TcpStream,
     context: &Context,
-    end: &End,
+    end: &mut End,
     own: Peer,
     index: u8,
     arguments: &Arguments,
@@ -142,9 +146,9 @@ fn connect(
         max_dest_rd_atomic: 1,
         ..ConnectOptions::default()
     };
-    let ready = |peer: &Peer| {
+    let mut ready = |peer: &Peer| {
         let device = context.device();
-        end.qp().connect(own.psn, peer, &options).with_context(|| {
+        end.connect(own.psn, peer, &options).with_context(|| {
             format!(
                 "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
                 device.name,
@@ -171,10 +175,10 @@ fn connect(
 }
 
 /// Prints what came out, as the kernel's tool does.
-fn print(report: &Report, arguments: &Arguments) -> Result<()> {
+fn print(report: &Report, size: u32, iters: u64) -> Result<()> {
     let seconds = report.elapsed.as_secs_f64();
     // Both ways.
-    let bytes = u64::from(arguments.size) * arguments.iters * 2;
+    let bytes = u64::from(size) * iters * 2;
     say!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / 1e6 / seconds)?;
-    say!("{} iters in {seconds:.2} seconds = {:.2} usec/iter", arguments.iters, seconds * 1e6 / arguments.iters as f64)
+    say!("{iters} iters in {seconds:.2} seconds = {:.2} usec/iter", seconds * 1e6 / iters as f64)
 }
