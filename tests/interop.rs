@@ -11,6 +11,8 @@ mod common;
 mod bench;
 #[path = "interop/case.rs"]
 mod case;
+#[path = "interop/conformance.rs"]
+mod conformance;
 #[path = "interop/lossy.rs"]
 mod lossy;
 #[path = "interop/matrix.rs"]
