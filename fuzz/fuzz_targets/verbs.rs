@@ -2,113 +2,38 @@
 //! panics, no request completes that was not posted, and nothing is left when all is destroyed.
 #![no_main]
 
+mod calls;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use uroce::endpoint::{Config, Endpoint};
 use uroce::memory::{Access, Buffer, PdNumber, Region};
-use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, State};
-use uroce::queue::CompletionQueue;
+use uroce::qp::{Attributes, Capacity, Mtu, QpInit, QpType, State};
+use uroce::queue::{CompletionQueue, Extended, SrqInit, XrcdNumber};
 use uroce::time::{Duration, Instant};
-use uroce::wire::{Arrival, MAX_DATAGRAM, Psn, Qpn};
-use uroce::work::{Operation, ReceiveRequest, Remote, SendFlags, SendRequest, Sge};
+use uroce::wire::{Arrival, MAX_DATAGRAM, Placement, Psn, Qpn, Selectivity, SrqNumber};
+use uroce::work::{AddressVector, Destination, Flush, Operation, ReceiveRequest, Remote, SendFlags, SendRequest, Sge};
+
+use calls::{Call, Place};
 
 const SELF: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 /// Bytes of the one region that there is at the beginning.
 const REGION: usize = 64 * 1024;
+const QKEY: u32 = 0x1111_1111;
+const TYPES: [QpType; 6] = [QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcInitiator, QpType::XrcTarget];
 /// More queue pairs and regions make runs slower, not better.
 const MOST: usize = 8;
-
-#[derive(Arbitrary, Debug)]
-enum Call {
-    Create {
-        other_pd: bool,
-        send: u8,
-        receive: u8,
-        inline: u16,
-        signal_all: bool,
-    },
-    Modify {
-        pair: u8,
-        attributes: Given,
-    },
-    /// To RTS, to a peer that may or may not know.
-    Connect {
-        pair: u8,
-        peer: u8,
-        psns: [u8; 2],
-        depth: u8,
-        retry: u8,
-    },
-    Send {
-        pair: u8,
-        operation: u8,
-        remote: Place,
-        local: [Place; 2],
-        flags: u8,
-        inline: bool,
-    },
-    Receive {
-        pair: u8,
-        local: [Place; 2],
-    },
-    Destroy {
-        pair: u8,
-    },
-    Register {
-        length: u16,
-        access: u32,
-        other_pd: bool,
-    },
-    Deregister {
-        key: u8,
-    },
-    Query {
-        pair: u8,
-    },
-    /// Packets go round; of those whose bit is set, every one is lost.
-    Work {
-        packets: u8,
-        lost: u32,
-    },
-    Wait {
-        micros: u32,
-    },
-    Poll {
-        count: u8,
-    },
-}
-
-#[derive(Arbitrary, Clone, Copy, Debug)]
-struct Place {
-    key: u8,
-    offset: u16,
-    length: u16,
-}
-
-#[derive(Arbitrary, Clone, Copy, Debug)]
-struct Given {
-    state: Option<u8>,
-    access: Option<u32>,
-    pkey_index: Option<u16>,
-    port: Option<u8>,
-    address: Option<(u8, u8)>,
-    path_mtu: Option<u8>,
-    destination: Option<u32>,
-    psns: (Option<u32>, Option<u32>),
-    timeout: Option<u8>,
-    retries: (Option<u8>, Option<u8>),
-    min_rnr_timer: Option<u8>,
-    depths: (Option<u8>, Option<u8>),
-}
 
 struct Program {
     endpoint: Endpoint,
     now: Instant,
     pds: [PdNumber; 2],
     cq: Arc<CompletionQueue>,
+    /// One for RC, UC and UD, one for XRC.
+    srqs: [SrqNumber; 2],
+    xrcd: XrcdNumber,
     buffer: Arc<Buffer>,
     pairs: Vec<Qpn>,
     keys: Vec<u32>,
@@ -132,11 +57,18 @@ impl Program {
         let mut endpoint = Endpoint::new(config);
         let pds = [endpoint.memory_mut().allocate_pd(), endpoint.memory_mut().allocate_pd()];
         let buffer = Arc::new(Buffer::zeroed(REGION));
+        let cq = Arc::new(CompletionQueue::new(64, 1).unwrap());
+        let xrcd = endpoint.allocate_xrcd();
+        let extended = [None, Some(Extended { domain: xrcd, cq: Arc::clone(&cq) })];
+        let srqs = extended
+            .map(|extended| endpoint.create_srq(SrqInit { pd: pds[0], max_wr: 16, max_sge: 4, extended }).unwrap());
         let mut program = Self {
             endpoint,
             now: Instant::ZERO,
             pds,
-            cq: Arc::new(CompletionQueue::new(64, 1).unwrap()),
+            cq,
+            srqs,
+            xrcd,
             buffer,
             pairs: Vec::new(),
             keys: Vec::new(),
@@ -175,35 +107,32 @@ impl Program {
 
     fn call(&mut self, call: Call) {
         match call {
-            Call::Create { other_pd, send, receive, inline, signal_all } => {
-                if self.pairs.len() < MOST {
-                    let capacity = Capacity {
-                        max_send_wr: send.into(),
-                        max_receive_wr: receive.into(),
-                        max_inline: inline.into(),
-                        ..Capacity::default()
-                    };
-                    let pd = self.pds[usize::from(other_pd)];
-                    let init = QpInit::new(pd, Arc::clone(&self.cq), Arc::clone(&self.cq));
-                    self.pairs.extend(self.endpoint.create_qp(QpInit { capacity, signal_all, ..init }));
-                }
+            Call::Create { qp_type, shared, other_pd, send, receive, inline, signal_all } => {
+                let capacity = Capacity {
+                    max_send_wr: send.into(),
+                    max_receive_wr: receive.into(),
+                    max_inline: inline.into(),
+                    ..Capacity::default()
+                };
+                self.create(qp_type, shared, other_pd, capacity, signal_all);
             }
             Call::Modify { pair, attributes } => self.modify(pair, &attributes.attributes()),
             Call::Connect { pair, peer, psns, depth, retry } => self.connect(pair, peer, psns, depth, retry),
             Call::Send { pair, operation, remote, local, flags, inline } => {
-                let operation = self.operation(operation, remote);
-                let id = self.posted;
-                let request = if inline {
-                    SendRequest::inline(id, operation, &vec![1; usize::from(local[0].length % 600)])
-                } else {
-                    SendRequest::new(id, operation, &self.sges(&local))
-                };
-                let request = request.with_flags(SendFlags::from_bits_truncate(flags.into()));
-                self.posted += u64::from(self.endpoint.post_send(self.now, self.pair(pair), request).is_ok());
+                self.send(pair, self.operation(operation, remote), remote.key, &local, (flags, inline));
             }
             Call::Receive { pair, local } => {
                 let request = ReceiveRequest::new(self.posted, &self.sges(&local));
                 self.posted += u64::from(self.endpoint.post_receive(self.now, self.pair(pair), request).is_ok());
+            }
+            Call::SharedReceive { extended, local } => {
+                let request = ReceiveRequest::new(self.posted, &self.sges(&local));
+                let posted = self.endpoint.post_srq_receive(self.srqs[usize::from(extended)], request);
+                self.posted += u64::from(posted.is_ok());
+            }
+            Call::ModifyShared { extended, max_wr, limit } => {
+                let (max_wr, limit) = (max_wr.map(u32::from), limit.map(u32::from));
+                let _ = self.endpoint.modify_srq(self.srqs[usize::from(extended)], max_wr, limit);
             }
             Call::Destroy { pair } => {
                 let qpn = self.pair(pair);
@@ -239,9 +168,35 @@ impl Program {
         while self.endpoint.poll_event().is_some() {}
     }
 
+    fn create(&mut self, qp_type: u8, shared: bool, other_pd: bool, capacity: Capacity, signal_all: bool) {
+        if self.pairs.len() < MOST {
+            let qp_type = TYPES[usize::from(qp_type) % TYPES.len()];
+            let xrcd = (qp_type == QpType::XrcTarget).then_some(self.xrcd);
+            let srq = shared.then_some(self.srqs[0]);
+            let init = QpInit::new(self.pds[usize::from(other_pd)], Arc::clone(&self.cq), Arc::clone(&self.cq));
+            let init = QpInit { qp_type, capacity, signal_all, srq, xrcd, ..init };
+            self.pairs.extend(self.endpoint.create_qp(init));
+        }
+    }
+
+    fn send(&mut self, pair: u8, operation: Operation, target: u8, local: &[Place; 2], (flags, inline): (u8, bool)) {
+        let id = self.posted;
+        let request = if inline {
+            SendRequest::inline(id, operation, &vec![1; usize::from(local[0].length % 600)])
+        } else {
+            SendRequest::new(id, operation, &self.sges(local))
+        };
+        let mut request = request.with_flags(SendFlags::from_bits_truncate(flags.into()));
+        let qpn = self.pair(target);
+        let addressed = flags & 0x40 != 0;
+        request.destination = addressed.then_some(Destination { address: address(), qpn, qkey: QKEY });
+        request.srq = (flags & 0x80 != 0).then_some(self.srqs[1]);
+        self.posted += u64::from(self.endpoint.post_send(self.now, self.pair(pair), request).is_ok());
+    }
+
     fn operation(&self, which: u8, place: Place) -> Operation {
         let remote = Remote { address: place.offset.into(), rkey: self.key(place.key) };
-        match which % 8 {
+        match which % 11 {
             0 => Operation::Send,
             1 => Operation::SendImmediate(which.into()),
             2 => Operation::SendInvalidate(remote.rkey),
@@ -249,7 +204,15 @@ impl Program {
             4 => Operation::WriteImmediate(remote, which.into()),
             5 => Operation::Read(remote),
             6 => Operation::CompareAndSwap { remote, compare: 0, swap: which.into() },
-            _ => Operation::FetchAndAdd { remote, add: which.into() },
+            7 => Operation::FetchAndAdd { remote, add: which.into() },
+            8 => Operation::AtomicWrite(remote),
+            9 => Operation::LocalInvalidate(remote.rkey),
+            _ => Operation::Flush(Flush {
+                remote,
+                length: place.length.into(),
+                placement: Placement::from_bits_truncate(which),
+                selectivity: if which & 1 == 0 { Selectivity::Range } else { Selectivity::Region },
+            }),
         }
     }
 
@@ -265,10 +228,9 @@ impl Program {
     fn connect(&mut self, pair: u8, peer: u8, [send, receive]: [u8; 2], depth: u8, retry: u8) {
         let access = Some(Access::LOCAL_WRITE | Access::REMOTE);
         let psn = |low: u8| Some(Psn::new(0xff_ff80_u32.wrapping_add(low.into())));
-        let address = AddressVector { destination: SELF, source_gid_index: 0, hop_limit: 64, traffic_class: 0 };
         let init = Attributes { pkey_index: Some(0), port: Some(1), access, ..to(State::Init) };
         let rtr = Attributes {
-            address: Some(address),
+            address: Some(address()),
             path_mtu: Some(Mtu::Mtu256),
             destination: Some(self.pair(peer)),
             receive_psn: psn(receive),
@@ -284,8 +246,20 @@ impl Program {
             max_rd_atomic: Some(depth % 17),
             ..to(State::ReadyToSend)
         };
+        let info = self.endpoint.query_qp(self.pair(pair));
+        if info.is_ok_and(|info| info.qp_type == QpType::Ud) {
+            let init = Attributes { pkey_index: Some(0), port: Some(1), qkey: Some(QKEY), ..to(State::Init) };
+            let rts = Attributes { send_psn: psn(send), ..to(State::ReadyToSend) };
+            for attributes in [to(State::Reset), init, to(State::ReadyToReceive), rts] {
+                self.modify(pair, &attributes);
+            }
+            return;
+        }
+        // Each type takes its half of them.
         for attributes in [to(State::Reset), init, rtr, rts] {
-            self.modify(pair, &attributes);
+            for fitted in [attributes, without_answers(attributes)] {
+                self.modify(pair, &fitted);
+            }
         }
     }
 
@@ -313,6 +287,9 @@ impl Program {
         for qpn in std::mem::take(&mut self.pairs) {
             self.endpoint.destroy_qp(qpn).unwrap();
         }
+        for srq in self.srqs {
+            self.endpoint.destroy_srq(srq).unwrap();
+        }
         self.endpoint.on_timeout(Instant::from_nanos(u64::MAX));
         assert_eq!((self.endpoint.queue_pairs(), self.endpoint.in_flight()), (0, 0));
         assert_eq!(self.endpoint.next_timeout(), None);
@@ -322,41 +299,21 @@ impl Program {
     }
 }
 
-impl Given {
-    fn attributes(self) -> Attributes {
-        const STATES: [State; 7] = [
-            State::Reset,
-            State::Init,
-            State::ReadyToReceive,
-            State::ReadyToSend,
-            State::SendQueueDrained,
-            State::SendQueueError,
-            State::Error,
-        ];
-        let (receive_psn, send_psn) = self.psns;
-        Attributes {
-            state: self.state.map(|state| STATES[usize::from(state) % STATES.len()]),
-            access: self.access.map(Access::from_bits_truncate),
-            pkey_index: self.pkey_index,
-            port: self.port,
-            address: self.address.map(|(last, source_gid_index)| AddressVector {
-                destination: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
-                source_gid_index,
-                hop_limit: last,
-                traffic_class: 0,
-            }),
-            path_mtu: self.path_mtu.map(|mtu| Mtu::ALL[usize::from(mtu) % Mtu::ALL.len()]),
-            destination: self.destination.map(Qpn::new),
-            receive_psn: receive_psn.map(Psn::new),
-            send_psn: send_psn.map(Psn::new),
-            timeout: self.timeout,
-            retry_count: self.retries.0,
-            rnr_retry: self.retries.1,
-            min_rnr_timer: self.min_rnr_timer,
-            max_rd_atomic: self.depths.0,
-            max_dest_rd_atomic: self.depths.1,
-        }
+/// What an unreliable connection takes.
+fn without_answers(attributes: Attributes) -> Attributes {
+    Attributes {
+        max_dest_rd_atomic: None,
+        min_rnr_timer: None,
+        timeout: None,
+        retry_count: None,
+        rnr_retry: None,
+        max_rd_atomic: None,
+        ..attributes
     }
+}
+
+fn address() -> AddressVector {
+    AddressVector { destination: SELF, source_gid_index: 0, hop_limit: 64, traffic_class: 0 }
 }
 
 fn to(state: State) -> Attributes {

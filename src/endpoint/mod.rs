@@ -15,7 +15,7 @@ use core::net::IpAddr;
 use std::collections::VecDeque;
 
 use rand_chacha::ChaCha12Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ pub struct Config {
     pub gids: Vec<IpAddr>,
     /// The largest path MTU that its link carries.
     pub mtu: Mtu,
-    /// Where random keys come from: draw it from the system.
+    /// Where random keys, and the first queue pair number, come from: draw it from the system.
     pub seed: [u8; 32],
     /// Bytes that may be in flight to one peer: what fits the peer's receive buffer.
     pub window: u64,
@@ -97,11 +97,13 @@ impl Endpoint {
     /// An endpoint without queue pairs.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let mut random = ChaCha12Rng::from_seed(config.seed);
+        let first_number = random.next_u32();
         Self {
             gids: config.gids,
             mtu: config.mtu,
-            memory: Table::new(ChaCha12Rng::from_seed(config.seed)),
-            pairs: QueuePairs::new(config.slot, HoldBudget::new(config.hold_bytes)),
+            memory: Table::new(random),
+            pairs: QueuePairs::new(config.slot, first_number, HoldBudget::new(config.hold_bytes)),
             groups: Groups::default(),
             paths: Paths::new(config.window),
             ready: Ready::default(),
@@ -155,7 +157,7 @@ impl Endpoint {
         self.pairs.iter().count()
     }
 
-    /// The numbers of the queue pairs that there are, ascending.
+    /// The numbers of the queue pairs that there are, in no order.
     pub fn qpns(&self) -> impl Iterator<Item = Qpn> {
         self.pairs.iter().map(QueuePair::qpn)
     }
