@@ -1,27 +1,30 @@
-//! `uroce pingpong`: two ends send each other messages in turn. Either end can be `ibv_rc_pingpong` of rdma-core, on the
-//! kernel's rxe or on a network card.
+//! `uroce pingpong`: two ends send each other messages in turn. Either end can be `ibv_rc_pingpong` or `ibv_srq_pingpong` of
+//! rdma-core, on the kernel's rxe or on a network card.
 
 mod exchange;
 mod handshake;
+mod inbox;
+mod srq;
 
 use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use uroce::verbs::{ConnectOptions, Context, Mtu, Peer, random_psn};
+use uroce::verbs::{ConnectOptions, Context, Mtu, Peer, QueuePair, random_psn};
 
 use self::exchange::{End, Report};
 use self::handshake::Address;
 use crate::output::say;
 use crate::{device, net};
 
-/// Exchange messages in turn with a peer that runs this command, or ibv_rc_pingpong
+/// Exchange messages in turn with a peer that runs this command, ibv_rc_pingpong or ibv_srq_pingpong
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The service (only rc, which may be left out), and the host of the server; without a host, be the server
-    #[arg(value_name = "rc | HOST", num_args = 0..=2)]
+    /// The service (rc, which may be left out, or srq: several connections on a shared receive queue), and the host of the
+    /// server; without a host, be the server
+    #[arg(value_name = "rc | srq | HOST", num_args = 0..=2)]
     words: Vec<String>,
     /// TCP port over which both ends get to know each other
     #[arg(short, long, default_value_t = 18515)]
@@ -44,6 +47,9 @@ pub(crate) struct Arguments {
     /// Messages that each end sends
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
+    /// Connections (srq only); both ends must have the same number
+    #[arg(short = 'q', long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=handshake::PLACES as i64))]
+    num_qp: u32,
     /// Bytes of a message
     #[arg(short, long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(..=1 << 30))]
     size: u32,
@@ -66,6 +72,7 @@ Examples:
   uroce pingpong                           be the server; the client says which device it comes to
   uroce pingpong 192.0.2.1                 be the client of a server on 192.0.2.1
   ibv_rc_pingpong -d rxe0 -g 1             the server may also be the kernel's
+  uroce pingpong srq -q 4 192.0.2.1        four connections on a shared receive queue; the peer may be ibv_srq_pingpong
   uroce pingpong -d uroce_eth0 -g 1 -s 65536 -n 100 -c 192.0.2.1";
 
 /// Services that the peers' tools know.
@@ -83,7 +90,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     device::check(arguments.device.as_deref())?;
-    let server = server_of(&arguments.words)?;
+    let (service, server) = service_and_server(&arguments.words)?;
     let stream = match server {
         Some(host) => net::connect(host, arguments.port)?,
         None => net::accept(&net::listen(arguments.port)?)?.0,
@@ -93,6 +100,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let name = device::choose(arguments.device.as_deref(), local)?;
     let context = device::options(&name, arguments.backend).open()?;
     let index = device::gid_index(&context, arguments.gid_index, local)?;
+    if service == Service::Srq {
+        return srq::run(stream, &context, index, arguments, server.is_some());
+    }
     let end = End::new(&context, arguments, server.is_some())?;
     let own = end.qp().local(random_psn()).at(context.address(index)?);
     say!("  local address:  {}", Address(own))?;
@@ -105,8 +115,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The host among the positional arguments.
-fn server_of(words: &[String]) -> Result<Option<&str>> {
+/// The service and the host among the positional arguments.
+fn service_and_server(words: &[String]) -> Result<(Service, Option<&str>)> {
     let (service, rest) = match words {
         [first, rest @ ..] => match Service::from_str(first, true) {
             Ok(service) => (service, rest),
@@ -114,12 +124,12 @@ fn server_of(words: &[String]) -> Result<Option<&str>> {
         },
         [] => (Service::Rc, words),
     };
-    if service != Service::Rc {
-        bail!("{} pingpong is not there: rc is", words.first().map_or("", String::as_str));
+    if !matches!(service, Service::Rc | Service::Srq) {
+        bail!("{} pingpong is not there: rc and srq are", words.first().map_or("", String::as_str));
     }
     match rest {
-        [] => Ok(None),
-        [host] => Ok(Some(host)),
+        [] => Ok((service, None)),
+        [host] => Ok((service, Some(host))),
         [_, extra, ..] => bail!("{extra}: one host is enough"),
     }
 }
@@ -135,24 +145,7 @@ fn connect(
     arguments: &Arguments,
     client: bool,
 ) -> Result<()> {
-    let options = ConnectOptions {
-        path_mtu: Some(arguments.mtu),
-        source_gid_index: Some(index),
-        max_rd_atomic: 1,
-        max_dest_rd_atomic: 1,
-        ..ConnectOptions::default()
-    };
-    let ready = |peer: &Peer| {
-        let device = context.device();
-        end.qp().connect(own.psn, peer, &options).with_context(|| {
-            format!(
-                "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
-                device.name,
-                peer.address,
-                device.mtu.bytes()
-            )
-        })
-    };
+    let ready = |peer: &Peer| make_ready(end.qp(), context, own, peer, index, arguments);
     let peer = if client {
         handshake::tell(&mut stream, &own)?;
         let peer = handshake::learn(&mut stream)?;
@@ -168,6 +161,33 @@ fn connect(
     };
     say!("  remote address: {}", Address(peer))?;
     Ok(())
+}
+
+/// Connects a queue pair.
+fn make_ready(
+    qp: &QueuePair,
+    context: &Context,
+    own: Peer,
+    peer: &Peer,
+    index: u8,
+    arguments: &Arguments,
+) -> Result<()> {
+    let options = ConnectOptions {
+        path_mtu: Some(arguments.mtu),
+        source_gid_index: Some(index),
+        max_rd_atomic: 1,
+        max_dest_rd_atomic: 1,
+        ..ConnectOptions::default()
+    };
+    let device = context.device();
+    qp.connect(own.psn, peer, &options).with_context(|| {
+        format!(
+            "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
+            device.name,
+            peer.address,
+            device.mtu.bytes()
+        )
+    })
 }
 
 /// Prints what came out, as the kernel's tool does.
