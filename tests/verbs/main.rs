@@ -6,6 +6,7 @@ mod objects;
 mod opening;
 mod operations;
 mod processes;
+mod receive;
 mod sleeping;
 
 use uroce::verbs::{
