@@ -75,6 +75,9 @@ counters! {
     bad_pkey,
     /// Dropped: the Q_Key does not match.
     bad_qkey,
+    /// UC and UD messages dropped, each counted once: packets of it missing or out of order, no receive request or one too
+    /// small, or memory that may not be touched.
+    dropped_messages,
     /// Dropped: an answer to a duplicate READ or ATOMIC that the replay store no longer holds.
     replay_missing,
 }

@@ -11,10 +11,13 @@ mod sleep;
 mod tests;
 mod thread;
 
+pub(crate) use thread::quietly;
+
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
@@ -72,8 +75,6 @@ impl Driver {
     ) -> Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::system("an eventfd for the progress thread", error.into()))?;
-        let mut readable = port.descriptors();
-        readable.push(wake.as_raw_fd());
         let engine = Engine::new(endpoint, port);
         let start = engine.start();
         let shared = Arc::new(Shared {
@@ -82,7 +83,7 @@ impl Driver {
             delivering: Mutex::new(()),
             listener: Box::new(listener),
             wake,
-            readable,
+            readable: RwLock::default(),
             kicked: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             arms: AtomicU64::new(0),
@@ -93,6 +94,7 @@ impl Driver {
             dozing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         });
+        shared.note_descriptors(&shared.lock());
         let thread = thread::spawn(Arc::clone(&shared))?;
         Ok(Self { shared, thread: Some(thread), start })
     }
@@ -105,9 +107,39 @@ impl Driver {
         // The command may destroy the queue pair that owes them.
         engine.transmit_deferred(now);
         let result = command(&mut engine.endpoint, now);
+        // Only leaving: joining has a way of its own, which can fail.
+        let _ = engine.update_memberships();
         engine.transmit(now);
         self.shared.settle(engine);
         result
+    }
+
+    /// Has the UD queue pair `qpn` receive what is sent to a multicast group, and the port join it when nobody else here has.
+    ///
+    /// # Errors
+    /// Those of [`Endpoint::attach_multicast`]; [`Error::System`] when the port cannot join: nothing is attached then.
+    pub fn attach_multicast(&self, qpn: Qpn, group: IpAddr) -> Result<()> {
+        let mut engine = self.shared.lock();
+        engine.check()?;
+        engine.endpoint.attach_multicast(qpn, group)?;
+        engine.update_memberships().map_err(|error| {
+            // It was attached just now.
+            let _ = engine.endpoint.detach_multicast(qpn, group);
+            let _ = engine.update_memberships();
+            Error::system("joining the multicast group", error)
+        })
+    }
+
+    /// Has the port take `addresses` and give up its others; returns those that it has now, in the order given.
+    pub fn set_addresses(&self, addresses: &[IpAddr]) -> Vec<IpAddr> {
+        let mut engine = self.shared.lock();
+        engine.port.set_addresses(addresses);
+        self.shared.note_descriptors(&engine);
+        let taken = engine.port.addresses().to_vec();
+        drop(engine);
+        // Who waits, waits on the descriptors of before.
+        self.shared.kick();
+        taken
     }
 
     /// Looks at the endpoint.
@@ -252,7 +284,7 @@ struct Shared {
     /// An eventfd that whoever runs the engine waits on beside the port.
     wake: OwnedFd,
     /// The port's descriptors and `wake`.
-    readable: Vec<RawFd>,
+    readable: RwLock<Arc<[RawFd]>>,
     /// Whether `wake` was written and not read yet.
     kicked: AtomicBool,
     /// How often a program ran the engine by polling.
@@ -276,6 +308,17 @@ impl Shared {
     /// The engine. A thread that panicked with it left it between two of its steps, so it is still sound.
     fn lock(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The port's descriptors and `wake`, to wait on.
+    fn readable(&self) -> Arc<[RawFd]> {
+        Arc::clone(&self.readable.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes the port's descriptors.
+    fn note_descriptors(&self, engine: &Engine) {
+        let descriptors = engine.port.descriptors().into_iter().chain([self.wake.as_raw_fd()]).collect();
+        *self.readable.write().unwrap_or_else(PoisonError::into_inner) = descriptors;
     }
 
     /// The engine, unless another thread has it.

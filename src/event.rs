@@ -33,6 +33,12 @@ pub enum AsyncEvent {
     SrqLimitReached(SrqNumber),
     /// When a shared receive queue of an XRC domain can no longer report: its completion queue overran.
     SrqError(SrqNumber),
+    /// When the device's interface goes up, and its link works.
+    PortActive,
+    /// When the device's interface goes down, or its link no longer works.
+    PortError,
+    /// When an address of the device's interface was added or removed: the table of GIDs is another one.
+    GidChange,
     /// When the device is broken for good: its port failed.
     DeviceFatal,
 }

@@ -1,5 +1,7 @@
 //! Work requests and completions: plain data, as `ibv_post_send(3)` and `ibv_poll_cq(3)` know them.
 
+use core::net::IpAddr;
+
 use smallvec::SmallVec;
 
 use crate::time::Instant;
@@ -26,6 +28,44 @@ pub struct Remote {
     pub address: u64,
     /// The key that the peer gave out for it.
     pub rkey: u32,
+}
+
+/// Where packets go and how they get there (`ibv_ah_attr`): of a connected queue pair all, on UD each request's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressVector {
+    /// The peer's address, of the family of the local one; on UD it may be a multicast group.
+    pub destination: IpAddr,
+    /// Which of the device's GIDs packets come from.
+    pub source_gid_index: u8,
+    /// IPv4 time to live, IPv6 hop limit; zero means 64.
+    pub hop_limit: u8,
+    /// IPv4 type of service, IPv6 traffic class.
+    pub traffic_class: u8,
+}
+
+impl AddressVector {
+    /// The usual way to `destination`: from the first GID, 64 hops, no traffic class.
+    #[must_use]
+    pub const fn to(destination: IpAddr) -> Self {
+        Self { destination, source_gid_index: 0, hop_limit: 64, traffic_class: 0 }
+    }
+}
+
+/// Who a datagram is for: given with each request on UD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Where, and how to get there.
+    pub address: AddressVector,
+    /// The queue pair there; [`Qpn::MULTICAST`] when the address is a group.
+    pub qpn: Qpn,
+    /// The Q_Key that lets the datagram in. With the highest bit set, the sending queue pair's own is taken instead
+    /// (IBTA 10.2.5): such keys are for privileged programs to hand out.
+    pub qkey: u32,
+}
+
+impl Destination {
+    /// The bit of a Q_Key with which the sending queue pair's own is taken.
+    pub const OWN_QKEY: u32 = 1 << 31;
 }
 
 /// What a send request does.
@@ -122,6 +162,8 @@ pub struct SendRequest {
     pub payload: Payload,
     /// How.
     pub flags: SendFlags,
+    /// For whom; on UD only, and there always.
+    pub destination: Option<Destination>,
     /// XRC only: the peer's shared receive queue that it is for.
     pub srq: Option<SrqNumber>,
 }
@@ -142,7 +184,15 @@ impl SendRequest {
     /// A signalled request with this payload.
     #[must_use]
     pub fn with_payload(id: u64, operation: Operation, payload: Payload) -> Self {
-        Self { id, operation, payload, flags: SendFlags::empty(), srq: None }.with_flags(SendFlags::SIGNALED)
+        let flags = SendFlags::empty();
+        Self { id, operation, payload, flags, destination: None, srq: None }.with_flags(SendFlags::SIGNALED)
+    }
+
+    /// The same request as a datagram for `destination`.
+    #[must_use]
+    pub fn to(mut self, destination: Destination) -> Self {
+        self.destination = Some(destination);
+        self
     }
 
     /// The same request for this shared receive queue of the peer. Every request of an XRC initiator names one, whatever the
@@ -292,12 +342,15 @@ pub struct Completion {
     pub byte_length: u32,
     /// The local queue pair.
     pub qpn: Qpn,
-    /// The peer's queue pair (meaningful on UD).
+    /// The peer's queue pair.
     pub source_qpn: Qpn,
     /// Immediate data or an invalidated key.
     pub tag: Tag,
     /// Whether the peer asked for a solicited event.
     pub solicited: bool,
+    /// Whether the first 40 bytes that were received are the header that the datagram came with (`IBV_WC_GRH`): on UD
+    /// always. [`Grh::parse`](crate::wire::Grh::parse) reads them.
+    pub has_grh: bool,
     /// More about an error: the AETH syndrome of the NAK that caused it, or 0.
     pub vendor_error: u32,
     /// When it ended, on the engine's clock, which starts when the device is opened.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Membership};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvent, Event};
 use crate::port::Port;
@@ -71,6 +71,18 @@ impl Engine {
                 Err(Error::system("the device is broken: its port failed; open it again", source))
             }
         }
+    }
+
+    /// Joins and leaves multicast groups as the endpoint asks.
+    pub(super) fn update_memberships(&mut self) -> io::Result<()> {
+        let mut result = Ok(());
+        while let Some(membership) = self.endpoint.poll_membership() {
+            match membership {
+                Membership::Join(group) => result = result.and(self.port.join(group)),
+                Membership::Leave(group) => self.port.leave(group),
+            }
+        }
+        result
     }
 
     /// Receives up to `bursts` bursts, answers each, and runs due timers. Returns whether more may wait.

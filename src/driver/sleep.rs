@@ -27,7 +27,6 @@ impl Driver {
         let Some(_turn) = Turn::take(shared) else {
             return depend(shared, || wait(&[descriptor], &[], left()), ready);
         };
-        let readable: SmallVec<[RawFd; 8]> = shared.readable.iter().copied().chain([descriptor]).collect();
         let alone = [shared.wake.as_raw_fd(), descriptor];
         let mut seen = Seen::now(shared);
         loop {
@@ -45,6 +44,7 @@ impl Driver {
                 return shared.lock().check();
             }
             let timeout = [pause.timeout, left()].into_iter().flatten().min();
+            let readable: SmallVec<[RawFd; 8]> = shared.readable().iter().copied().chain([descriptor]).collect();
             wait(if polling { &alone } else { &readable }, &pause.writable, timeout)?;
             shared.calm();
             if ready() {

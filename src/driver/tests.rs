@@ -57,6 +57,14 @@ impl Port for TestPort {
         Ok(())
     }
 
+    fn join(&mut self, _group: IpAddr) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn leave(&mut self, _group: IpAddr) {}
+
+    fn set_addresses(&mut self, _addresses: &[IpAddr]) {}
+
     fn backlog(&self) -> bool {
         false
     }

@@ -30,13 +30,18 @@ const BURSTS: usize = 8;
 
 /// Starts the thread.
 pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
+    quietly("uroce", move || run(&shared))
+}
+
+/// Starts a thread of the library that no signal interrupts.
+pub(crate) fn quietly(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     // A thread inherits the mask. Signals are for the program's own threads: one that is waiting in a system call
     // may count on being interrupted.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
     let mask = mask.map_err(|error| Error::system("the signal mask", error.into()))?;
-    let thread = std::thread::Builder::new().name("uroce".into()).spawn(move || run(&shared));
+    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
     let restored = mask.thread_set_mask();
-    let thread = thread.map_err(|error| Error::system("the progress thread", error))?;
+    let thread = thread.map_err(|error| Error::system(format!("the thread {name}"), error))?;
     restored.map_err(|error| Error::system("the signal mask", error.into()))?;
     Ok(thread)
 }
@@ -138,7 +143,8 @@ fn rest(shared: &Shared, seen: Seen, timeout: Option<Duration>) {
 fn serve(shared: &Shared) {
     let pause = run_engine(shared);
     let wake = [shared.wake.as_raw_fd()];
-    wait(if pause.broken { &wake } else { &shared.readable }, &pause.writable, pause.timeout);
+    let readable = shared.readable();
+    wait(if pause.broken { &wake } else { &readable }, &pause.writable, pause.timeout);
 }
 
 /// How long whoever runs the engine may sleep.

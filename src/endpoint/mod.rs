@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod demux;
+mod groups;
 mod path;
 mod schedule;
 mod shared;
@@ -18,15 +19,17 @@ use rand_chacha::rand_core::SeedableRng;
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{AsyncEvent, Event};
 use crate::memory::Table;
-use crate::qp::{Attributes, HoldBudget, Mtu, QpInfo, QpInit, QueuePair, Surroundings};
+use crate::qp::{Attributes, HoldBudget, Mtu, QpInfo, QpInit, QpType, QueuePair, Surroundings};
 use crate::queue::SharedReceiveQueues;
 use crate::time::Instant;
 use crate::wire::{Arrival, Flow, Packet, Qpn};
 use crate::work::{ReceiveRequest, SendRequest};
 
 use demux::QueuePairs;
+use groups::Groups;
+pub use groups::Membership;
 use path::Paths;
 use schedule::{Deadlines, Ready};
 
@@ -35,7 +38,7 @@ use schedule::{Deadlines, Ready};
 pub struct Config {
     /// The high byte of its queue pair numbers: 1 for a lone process.
     pub slot: u8,
-    /// Its addresses, by GID index.
+    /// Its addresses, by GID index; an unspecified one stands for an index without a GID.
     pub gids: Vec<IpAddr>,
     /// The largest path MTU that its link carries.
     pub mtu: Mtu,
@@ -72,6 +75,7 @@ pub struct Endpoint {
     mtu: Mtu,
     memory: Table,
     pairs: QueuePairs,
+    groups: Groups,
     paths: Paths,
     ready: Ready,
     deadlines: Deadlines,
@@ -85,6 +89,11 @@ impl Endpoint {
     /// Packets that one queue pair sends before another gets its turn: a run that a port sends in one call.
     const QUANTUM: u32 = 64;
 
+    /// Multicast groups that queue pairs can be attached to.
+    pub const MAX_GROUPS: usize = Groups::MAX_GROUPS;
+    /// Queue pairs that can be attached to one group.
+    pub const MAX_ATTACHED: usize = Groups::MAX_ATTACHED;
+
     /// An endpoint without queue pairs.
     #[must_use]
     pub fn new(config: Config) -> Self {
@@ -93,6 +102,7 @@ impl Endpoint {
             mtu: config.mtu,
             memory: Table::new(ChaCha12Rng::from_seed(config.seed)),
             pairs: QueuePairs::new(config.slot, HoldBudget::new(config.hold_bytes)),
+            groups: Groups::default(),
             paths: Paths::new(config.window),
             ready: Ready::default(),
             deadlines: Deadlines::default(),
@@ -145,9 +155,32 @@ impl Endpoint {
         self.pairs.iter().count()
     }
 
+    /// The numbers of the queue pairs that there are, ascending.
+    pub fn qpns(&self) -> impl Iterator<Item = Qpn> {
+        self.pairs.iter().map(QueuePair::qpn)
+    }
+
+    /// What all queue pairs sent and their peers have not acknowledged, as the window counts it: bytes of payload and what
+    /// each packet takes beside it. Zero when all is quiet.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.paths.in_flight()
+    }
+
     fn pair(&self, qpn: Qpn) -> Result<&QueuePair> {
         let pair = self.pairs.find(qpn).and_then(|index| self.pairs.get(index));
         pair.ok_or_else(|| missing(qpn))
+    }
+
+    /// Replaces the table of GIDs; an unspecified address stands for an index without one. Queue pairs whose address is gone
+    /// keep it: what they send does not arrive any more, and they fail by their retries.
+    pub fn set_gids(&mut self, gids: Vec<IpAddr>) {
+        self.gids = gids;
+    }
+
+    /// Adds an event for the program, for whoever sees what the endpoint does not.
+    pub fn push_event(&mut self, event: AsyncEvent) {
+        self.events.push_back(Event::Async(event));
     }
 
     /// Makes a queue pair in RESET.
@@ -179,7 +212,41 @@ impl Endpoint {
         self.counters.add(&pair.counters());
         self.ready.remove(index);
         self.paths.leave(index, &mut self.ready);
+        self.groups.forget(index);
         Ok(())
+    }
+
+    /// Has a UD queue pair receive what is sent to a multicast group (`ibv_attach_mcast(3)`); once more changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Missing`]; [`Error::Invalid`] when the queue pair is not UD or the address not a group;
+    /// [`Error::Full`] when there are too many groups, or too many queue pairs in this one.
+    pub fn attach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> Result<()> {
+        let index = self.pairs.find(qpn).ok_or_else(|| missing(qpn))?;
+        if !group.is_multicast() {
+            return Err(Error::invalid("gid", format!("{group} is not a multicast group")));
+        }
+        if self.pair(qpn)?.qp_type() != QpType::Ud {
+            return Err(Error::invalid("qp", "only a UD queue pair can be attached to a multicast group"));
+        }
+        self.groups.attach(index, group)
+    }
+
+    /// Ends that (`ibv_detach_mcast(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Missing`]; [`Error::Invalid`] when the queue pair is not attached to the group.
+    pub fn detach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> Result<()> {
+        let index = self.pairs.find(qpn).ok_or_else(|| missing(qpn))?;
+        if self.groups.detach(index, group) {
+            return Ok(());
+        }
+        Err(Error::invalid("gid", format!("queue pair {qpn} is not attached to {group}")))
+    }
+
+    /// The next change of the groups that the port must know.
+    pub fn poll_membership(&mut self) -> Option<Membership> {
+        self.groups.poll()
     }
 
     /// Changes state and attributes of a queue pair, all or nothing.
@@ -191,15 +258,7 @@ impl Endpoint {
             let most = self.mtu.bytes();
             return Err(Error::invalid("path_mtu", format!("the link carries at most {most} bytes of payload")));
         }
-        let source = match attributes.address {
-            Some(address) => {
-                let index = usize::from(address.source_gid_index);
-                let gid = self.gids.get(index).copied();
-                Some(gid.ok_or_else(|| Error::invalid("sgid_index", format!("there is no GID {index}")))?)
-            }
-            None => None,
-        };
-        self.input(now, qpn, |pair, around| pair.modify(around, attributes, source))
+        self.input(now, qpn, |pair, around| pair.modify(around, attributes))
     }
 
     /// Adds a request to the send queue.
@@ -255,9 +314,9 @@ impl Endpoint {
         index: usize,
         handle: impl FnOnce(&mut QueuePair, &mut Surroundings<'_>) -> T,
     ) -> Option<T> {
-        let Self { pairs, memory, events, srqs, .. } = self;
+        let Self { pairs, memory, events, srqs, gids, mtu, .. } = self;
         let pair = pairs.get_mut(index)?;
-        let mut around = Surroundings { now, memory, events, srqs };
+        let mut around = Surroundings { now, memory, events, srqs, gids, mtu: *mtu };
         let result = handle(pair, &mut around);
         self.paths.update(now, index, pair, &mut self.ready);
         if let Some(at) = pair.next_timeout() {
@@ -280,13 +339,34 @@ impl Endpoint {
             self.counters.malformed += 1;
             return;
         };
-        let Some(index) = self.pairs.find(packet.bth.destination) else {
+        if packet.bth.destination == Qpn::MULTICAST {
+            return self.on_multicast(now, arrival, &packet);
+        }
+        match self.pairs.find(packet.bth.destination) {
+            Some(index) => self.hand(now, index, arrival, &packet),
+            None => self.counters.no_queue_pair += 1,
+        }
+    }
+
+    /// Hands a packet to every queue pair that is attached to the group it was sent to.
+    fn on_multicast(&mut self, now: Instant, arrival: &Arrival<'_>, packet: &Packet<'_>) {
+        let group = arrival.destination;
+        if self.groups.member(group, 0).is_none() {
             self.counters.no_queue_pair += 1;
-            return;
-        };
+        }
+        let mut nth = 0;
+        while let Some(index) = self.groups.member(group, nth) {
+            self.hand(now, index, arrival, packet);
+            nth += 1;
+        }
+    }
+
+    /// Hands a packet to the queue pair at `index`.
+    #[inline]
+    fn hand(&mut self, now: Instant, index: usize, arrival: &Arrival<'_>, packet: &Packet<'_>) {
         let mut dropped = Counters::default();
         self.touch(now, index, |pair, around| {
-            pair.on_packet(around, arrival, &packet, &mut dropped);
+            pair.on_packet(around, arrival, packet, &mut dropped);
         });
         self.counters.add(&dropped);
     }
@@ -336,12 +416,12 @@ impl Endpoint {
     /// The next packet of the queue pair at `index`.
     fn transmit(&mut self, now: Instant, index: usize, room: &mut [u8]) -> Option<Transmit> {
         let window = self.paths.room(index);
-        let Self { pairs, memory, events, srqs, .. } = self;
+        let Self { pairs, memory, events, srqs, gids, mtu, .. } = self;
         let pair = pairs.get_mut(index)?;
         let told = events.len();
-        let mut around = Surroundings { now, memory, events, srqs };
+        let mut around = Surroundings { now, memory, events, srqs, gids, mtu: *mtu };
         let length = pair.poll_transmit(&mut around, window, room);
-        let flow = pair.flow();
+        let flow = pair.way();
         self.paths.update(now, index, pair, &mut self.ready);
         if let Some(at) = pair.next_timeout() {
             self.deadlines.note(index, at);

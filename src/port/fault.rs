@@ -153,6 +153,18 @@ impl<P: Port> Port for Fault<P> {
         self.port.backlog_descriptors()
     }
 
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.port.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.port.leave(group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        self.port.set_addresses(addresses);
+    }
+
     fn counters(&self) -> PortCounters {
         self.port.counters()
     }

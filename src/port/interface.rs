@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
@@ -73,11 +74,48 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(interfaces)
 }
 
+/// Tells when interfaces or their addresses change: its descriptor becomes readable.
+pub struct InterfaceChanges(Netlink);
+
+impl InterfaceChanges {
+    /// Watches this network namespace from now on.
+    ///
+    /// # Errors
+    /// Netlink is not to be had.
+    pub fn watch() -> io::Result<Self> {
+        // RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR and RTNLGRP_IPV6_IFADDR of <linux/rtnetlink.h>.
+        Netlink::subscribe(&[1, 5, 9]).map(Self)
+    }
+
+    /// Takes what has come, so that the descriptor waits for the next change. What changed is for [`interfaces`] to say: of
+    /// many changes at once some may be lost.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn take(&mut self) -> io::Result<()> {
+        match self.0.notifications() {
+            Err(error) if error.raw_os_error() != Some(libc::ENOBUFS) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AsRawFd for InterfaceChanges {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// The index of the interface to which a link-local IPv6 address belongs, 0 for every other address: its scope.
 pub(super) fn scope_of(address: IpAddr) -> io::Result<u32> {
     if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
         return Ok(0);
     }
+    index_of(address)
+}
+
+/// The index of the interface that has `address`, 0 when none has.
+pub(super) fn index_of(address: IpAddr) -> io::Result<u32> {
     let owner = interfaces()?.into_iter().find(|interface| interface.has(address));
     Ok(owner.map_or(0, |interface| interface.index))
 }

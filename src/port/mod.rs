@@ -4,6 +4,7 @@ mod arrived;
 pub mod fault;
 pub mod interface;
 mod ip;
+mod membership;
 mod message;
 mod netlink;
 pub mod packet;
@@ -23,7 +24,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 pub use fault::{Fault, FaultConfig, FaultCounters};
-pub use interface::{Interface, InterfaceAddress, interfaces};
+pub use interface::{Interface, InterfaceAddress, InterfaceChanges, interfaces};
 pub use packet::PacketPort;
 pub use pcap::Capture;
 pub use sim::{Network, SimConfig, SimCounters, SimDatagram, SimPort, Verdict};
@@ -79,6 +80,21 @@ pub trait Port: Send {
     /// The descriptors to wait on with `poll(2)` while there is a [`backlog`](Port::backlog): writable when the kernel has room
     /// again. Empty when there is none, or where the port can only be asked to flush again later.
     fn backlog_descriptors(&self) -> Vec<RawFd>;
+
+    /// Has what is sent to a multicast group delivered here, too, from now on: tells the network (IGMP, MLD). What this host
+    /// itself sends to the group comes as well, where the network is one that can do so.
+    ///
+    /// # Errors
+    /// There is no local address of the group's family, the kernel refused, or the port has no groups.
+    fn join(&mut self, group: IpAddr) -> io::Result<()>;
+
+    /// Ends that.
+    fn leave(&mut self, group: IpAddr);
+
+    /// Takes those of `addresses` that it does not have, and gives up its others. One that cannot be taken, because its UDP
+    /// port is busy for instance, is left out: [`addresses`](Port::addresses) says what it has now. What waited to be sent may
+    /// be lost; the [`descriptors`](Port::descriptors) may be others afterwards.
+    fn set_addresses(&mut self, addresses: &[IpAddr]);
 
     /// What the port counted.
     fn counters(&self) -> PortCounters;

@@ -4,7 +4,7 @@
 //! and arrive as one super-packet (`PACKET_VNET_HDR`, segmentation of UDP). Addresses, routes and neighbours are the kernel's.
 //!
 //! It does not reach other addresses of its own host, except on the loopback interface: what leaves through an interface
-//! does not come back through it.
+//! does not come back through it. For the same reason it does not hear what it sends to a multicast group itself.
 
 mod filter;
 mod headers;
@@ -13,6 +13,7 @@ mod neighbours;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -24,6 +25,7 @@ use socket2::Socket;
 
 use super::arrived::Arrived;
 use super::interface::{Interface, interfaces};
+use super::membership;
 use super::queue::Queue;
 use super::sys::ReceiveBatch;
 use super::{Port, PortCounters};
@@ -37,11 +39,14 @@ const BURST: usize = 16;
 pub struct PacketPort {
     addresses: Vec<IpAddr>,
     link: Link,
+    interface_index: u32,
     queue: Queue<HopIndex>,
     batch: ReceiveBatch,
     counters: PortCounters,
     /// UDP sockets that keep the kernel from answering. See [`link::hold_port`].
-    _holders: Vec<Socket>,
+    holders: Vec<Socket>,
+    /// Sockets that are members of multicast groups, so that the interface and the network deliver those here.
+    members: HashMap<IpAddr, Socket>,
 }
 
 impl PacketPort {
@@ -61,10 +66,12 @@ impl PacketPort {
         Ok(Self {
             addresses: addresses.to_vec(),
             link: Link::open(&interface, addresses)?,
+            interface_index: interface.index,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
             counters: PortCounters::default(),
-            _holders: addresses.iter().map(hold).collect::<io::Result<_>>()?,
+            holders: addresses.iter().map(hold).collect::<io::Result<_>>()?,
+            members: HashMap::new(),
         })
     }
 }
@@ -147,6 +154,34 @@ impl Port for PacketPort {
         // What waits for a neighbour goes on when `descriptors` say that the neighbour table changed.
         let waits_for_room = self.queue.full_ways().any(|hop| self.link.neighbours.is_known(hop));
         if waits_for_room { vec![self.link.socket.as_raw_fd()] } else { Vec::new() }
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        if !self.members.contains_key(&group) {
+            self.members.insert(group, membership::join(group, &self.addresses)?);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.members.remove(&group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        let known = std::mem::take(&mut self.addresses);
+        let mut kept: Vec<(IpAddr, Socket)> = known.into_iter().zip(self.holders.drain(..)).collect();
+        for &address in addresses {
+            let holder = match kept.iter().position(|(own, _)| *own == address) {
+                Some(place) => kept.swap_remove(place).1,
+                None => match link::hold_port(address, self.interface_index) {
+                    Ok(holder) => holder,
+                    Err(_) => continue,
+                },
+            };
+            self.addresses.push(address);
+            self.holders.push(holder);
+        }
+        self.link.addresses.clone_from(&self.addresses);
     }
 
     fn counters(&self) -> PortCounters {

@@ -127,6 +127,18 @@ impl<P: Port, W: Write + Send> Port for Capture<P, W> {
         self.port.backlog_descriptors()
     }
 
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.port.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.port.leave(group);
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        self.port.set_addresses(addresses);
+    }
+
     fn counters(&self) -> PortCounters {
         self.port.counters()
     }

@@ -281,7 +281,7 @@ impl Port for SimPort {
         for SimDatagram { flow, bytes } in &arrived {
             let arrived = Arrived {
                 source: flow.source,
-                destination: address,
+                destination: flow.destination,
                 source_port: flow.source_port,
                 traffic_class: flow.traffic_class,
                 hop_limit: flow.hop_limit,
@@ -305,6 +305,18 @@ impl Port for SimPort {
     fn backlog_descriptors(&self) -> Vec<RawFd> {
         Vec::new()
     }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.network.wires().join(group, self.addresses[0]);
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.network.wires().leave(group, self.addresses[0]);
+    }
+
+    /// Stays what it is: a simulated port is its address.
+    fn set_addresses(&mut self, _addresses: &[IpAddr]) {}
 
     fn counters(&self) -> PortCounters {
         self.counters

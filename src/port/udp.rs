@@ -6,6 +6,7 @@
 //! The ICRC covers fields of an IP header that the kernel writes, so this port builds on how it does: an unconnected socket
 //! that may not fragment has DF set and an IPv4 ID of 0, and the datagrams cut from a run count it up from there.
 
+mod group;
 mod local;
 mod receive;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
+use group::Groups;
 use local::Local;
 pub(super) use local::explain;
 use transmit::SocketIndex;
@@ -30,6 +32,7 @@ use crate::wire::{Arrival, Flow};
 pub struct UdpPort {
     addresses: Vec<IpAddr>,
     locals: Vec<Local>,
+    groups: Groups,
     queue: Queue<SocketIndex>,
     batch: ReceiveBatch,
     counters: PortCounters,
@@ -55,6 +58,7 @@ impl UdpPort {
                 .iter()
                 .map(|&address| Local::bind(address, super::interface::scope_of(address)?))
                 .collect::<io::Result<_>>()?,
+            groups: Groups::new()?,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
             counters: PortCounters::default(),
@@ -69,7 +73,7 @@ impl UdpPort {
     /// # Errors
     /// Those of `getsockopt(2)`.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        let sizes = self.locals.iter().map(|local| local.receiver.recv_buffer_size());
+        let sizes = self.locals.iter().map(|local| local.receiver.socket.recv_buffer_size());
         sizes.reduce(|a, b| Ok(a?.min(b?))).unwrap_or(Ok(0))
     }
 }
@@ -100,22 +104,27 @@ impl Port for UdpPort {
         // the address that had something last is looked at, every eighth time all of them, from another one on.
         self.looks = self.looks.wrapping_add(1);
         let count = self.locals.len();
-        let tries = if self.looks.is_multiple_of(Self::LOOK_AT_ALL) { count } else { 1 };
+        let is_for_all = self.looks.is_multiple_of(Self::LOOK_AT_ALL);
+        let tries = if is_for_all { count } else { 1 };
         for _ in 0..tries {
             if tries > 1 {
                 self.turn = (self.turn + 1) % count;
             }
             let Some(local) = self.locals.get_mut(self.turn) else { break };
-            let datagrams = receive::receive(local, &mut self.batch, &mut self.counters, sink)?;
+            let datagrams = local.receiver.receive(&mut self.batch, &mut self.counters, sink)?;
             if datagrams > 0 {
                 return Ok(datagrams);
             }
+        }
+        if is_for_all || self.groups.had_last() {
+            return self.groups.receive(&mut self.batch, &mut self.counters, sink);
         }
         Ok(0)
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.locals.iter().map(|local| local.receiver.as_raw_fd()).collect()
+        let receivers = self.locals.iter().map(|local| local.receiver.socket.as_raw_fd());
+        receivers.chain([self.groups.descriptor()]).collect()
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
@@ -125,6 +134,30 @@ impl Port for UdpPort {
         sockets.sort_unstable();
         sockets.dedup();
         sockets
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) {
+        // What waits to be sent names its socket by place, and places change.
+        let _ = self.queue.flush(&mut self.locals, &mut self.counters);
+        self.queue = Queue::new();
+        let mut kept = std::mem::take(&mut self.locals);
+        for &address in addresses {
+            let local = match kept.iter().position(|local| local.address == address) {
+                Some(place) => Ok(kept.swap_remove(place)),
+                None => super::interface::scope_of(address).and_then(|scope| Local::bind(address, scope)),
+            };
+            self.locals.extend(local);
+        }
+        self.addresses = self.locals.iter().map(|local| local.address).collect();
+        self.turn = 0;
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.groups.join(group, &self.addresses)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.groups.leave(group);
     }
 
     fn counters(&self) -> PortCounters {

@@ -20,6 +20,10 @@ pub(crate) struct Surroundings<'endpoint> {
     pub(crate) memory: &'endpoint mut Table,
     pub(crate) events: &'endpoint mut VecDeque<Event>,
     pub(crate) srqs: &'endpoint mut SharedReceiveQueues,
+    /// The endpoint's addresses, by GID index.
+    pub(crate) gids: &'endpoint [IpAddr],
+    /// The largest payload that the link carries in a packet.
+    pub(crate) mtu: Mtu,
 }
 
 /// What an input did to the queue pair as a whole.
@@ -28,6 +32,9 @@ pub(crate) struct Surroundings<'endpoint> {
 pub(crate) enum Outcome {
     /// It goes on.
     Alive,
+    /// Its send queue stops and is flushed, and the receive queue goes on (UC and UD); the failed request has its
+    /// completion already.
+    SendFailed,
     /// It must go to the error state and flush; the failed request has its completion already.
     Failed,
 }
@@ -175,7 +182,7 @@ impl Common {
     }
 
     fn complete_receive_on(&self, cq: &CompletionQueue, completion: Completion, events: &mut VecDeque<Event>) {
-        let source_qpn = self.attributes.destination.unwrap_or_default();
+        let source_qpn = self.attributes.destination.unwrap_or(completion.source_qpn);
         push(cq, Completion { qpn: self.qpn, source_qpn, timestamp: self.now, ..completion }, events);
     }
 }

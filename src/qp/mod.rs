@@ -8,17 +8,26 @@ use std::sync::Arc;
 
 mod common;
 mod gather;
+mod incoming;
+mod pace;
 mod pair;
 mod rc;
+mod request;
+mod route;
 mod segment;
+mod sender;
 mod service;
 mod state;
 mod timer;
+mod uc;
+mod ud;
 
 pub(crate) use common::Surroundings;
 pub(crate) use pair::QueuePair;
 pub(crate) use rc::HoldBudget;
-pub use state::{AddressVector, Attributes, Mask, Mtu, QpType, State};
+pub use state::{Attributes, Mask, Mtu, QpType, State};
+
+pub use crate::work::AddressVector;
 
 use crate::error::{Error, Result};
 use crate::memory::PdNumber;
@@ -142,6 +151,8 @@ impl QpInit {
 /// What a queue pair answers when asked (`ibv_query_qp(3)`).
 #[derive(Clone, Copy, Debug)]
 pub struct QpInfo {
+    /// Its service.
+    pub qp_type: QpType,
     /// Its state.
     pub state: State,
     /// Every attribute that was set since it left RESET; the PSNs are those of the next request to be sent and to come.

@@ -1,11 +1,12 @@
 //! A queue pair: its state, and the service behind it.
 
-use core::net::IpAddr;
-
 use super::common::{Common, Outcome, Surroundings};
 use super::rc::{HoldBudget, ReliableConnection};
+use super::route;
 use super::service::Service;
-use super::{AddressVector, Attributes, QpInfo, QpInit, QpType, State};
+use super::uc::UnreliableConnection;
+use super::ud::UnreliableDatagram;
+use super::{Attributes, QpInfo, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvent, Event};
@@ -24,6 +25,8 @@ pub(crate) struct QueuePair {
 fn service(common: &Common) -> Box<dyn Service> {
     match common.qp_type {
         QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget => Box::new(ReliableConnection::new(common)),
+        QpType::Uc => Box::new(UnreliableConnection::new(common)),
+        QpType::Ud => Box::new(UnreliableDatagram::new(common)),
     }
 }
 
@@ -34,6 +37,10 @@ impl QueuePair {
         Self { common, service }
     }
 
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.common.qpn
+    }
+
     pub(crate) fn info(&self) -> QpInfo {
         let mut attributes = self.common.attributes;
         let [send, receive] = self.service.psns();
@@ -41,6 +48,7 @@ impl QueuePair {
         attributes.send_psn = attributes.send_psn.and(send.or(attributes.send_psn));
         attributes.receive_psn = attributes.receive_psn.and(receive.or(attributes.receive_psn));
         QpInfo {
+            qp_type: self.common.qp_type,
             state: self.common.state,
             attributes,
             capacity: self.common.capacity,
@@ -64,11 +72,20 @@ impl QueuePair {
         }
     }
 
+    pub(crate) fn qp_type(&self) -> QpType {
+        self.common.qp_type
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         self.common.counters
     }
 
-    /// Where packets go, from RTR on.
+    /// Where the packet that was made last goes.
+    pub(crate) fn way(&self) -> Option<Flow> {
+        self.service.way(&self.common)
+    }
+
+    /// Where the packets of a connection go, from RTR on.
     pub(crate) fn flow(&self) -> Option<Flow> {
         self.common.flow
     }
@@ -107,20 +124,13 @@ impl QueuePair {
         self.service.is_held_by_window(&self.common, window)
     }
 
-    /// Changes state and attributes, all or nothing. `source` is the address of the GID index in
-    /// `attributes.address`, when that is given.
-    pub(crate) fn modify(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        attributes: &Attributes,
-        source: Option<IpAddr>,
-    ) -> Result<()> {
+    /// Changes state and attributes, all or nothing.
+    pub(crate) fn modify(&mut self, around: &mut Surroundings<'_>, attributes: &Attributes) -> Result<()> {
         self.common.now = around.now;
         let from = self.common.state;
         let to = attributes.check(self.common.qp_type, from)?;
         if let Some(address) = attributes.address {
-            let source = source.ok_or_else(|| Error::invalid("sgid_index", "no such GID"))?;
-            self.common.flow = Some(flow(self.common.qpn, &address, source)?);
+            self.common.flow = Some(route::connection(self.common.qpn, &address, around.gids)?);
         }
         merge(&mut self.common.attributes, attributes);
         self.common.state = to;
@@ -163,7 +173,7 @@ impl QueuePair {
             return Err(Error::invalid("qp", "an XRC target only receives"));
         }
         match self.common.state {
-            State::ReadyToSend | State::SendQueueDrained => self.service.post(&self.common, request),
+            State::ReadyToSend | State::SendQueueDrained => self.service.post(&self.common, around, request),
             State::Error | State::SendQueueError => {
                 self.common.flush_send(&request, around.events);
                 Ok(())
@@ -235,7 +245,7 @@ impl QueuePair {
     ) -> Option<usize> {
         self.common.now = around.now;
         let (length, outcome) = self.service.poll_transmit(&mut self.common, around, window, room);
-        if length.is_none() || outcome == Outcome::Failed {
+        if length.is_none() || outcome != Outcome::Alive {
             self.conclude(around, outcome);
         }
         length
@@ -245,32 +255,17 @@ impl QueuePair {
     fn conclude(&mut self, around: &mut Surroundings<'_>, outcome: Outcome) {
         let outcome = match outcome {
             Outcome::Alive => self.service.settle(&mut self.common, around),
-            failed @ Outcome::Failed => failed,
+            failed => failed,
         };
-        if outcome == Outcome::Failed {
-            self.fail(around, true);
+        match outcome {
+            Outcome::Alive => {}
+            Outcome::SendFailed => {
+                self.common.state = State::SendQueueError;
+                self.service.flush_sends(&self.common, around);
+            }
+            Outcome::Failed => self.fail(around, true),
         }
     }
-}
-
-/// Where the packets of a connection go. The UDP source port is one for each queue pair, for path entropy.
-fn flow(qpn: Qpn, address: &AddressVector, source: IpAddr) -> Result<Flow> {
-    if source.is_ipv4() != address.destination.is_ipv4() {
-        let reason = format!("{} and {source} are of different address families", address.destination);
-        return Err(Error::invalid("dgid", reason));
-    }
-    if address.destination.is_unspecified() || address.destination.is_multicast() {
-        return Err(Error::invalid("dgid", format!("{} is not the address of a peer", address.destination)));
-    }
-    // Fibonacci hashing: neighbouring numbers spread over the ports 0xc000 to 0xffff.
-    let hash = (qpn.value().wrapping_mul(0x9e37_79b9) >> 18) as u16;
-    Ok(Flow {
-        source,
-        destination: address.destination,
-        source_port: 0xc000 | hash & 0x3fff,
-        traffic_class: address.traffic_class,
-        hop_limit: if address.hop_limit == 0 { 64 } else { address.hop_limit },
-    })
 }
 
 /// Overwrites those attributes that are given.
@@ -281,6 +276,7 @@ fn merge(known: &mut Attributes, given: &Attributes) {
         access: given.access.or(old.access),
         pkey_index: given.pkey_index.or(old.pkey_index),
         port: given.port.or(old.port),
+        qkey: given.qkey.or(old.qkey),
         address: given.address.or(old.address),
         path_mtu: given.path_mtu.or(old.path_mtu),
         destination: given.destination.or(old.destination),

@@ -18,7 +18,7 @@ pub(crate) fn position(index: u32, packets: u32) -> Position {
     }
 }
 
-/// The opcode of a request's packet at `position`. READ and ATOMIC requests are always one packet.
+/// The opcode of a request's packet at `position`, on RC; see [`Opcode::of`] for other transports. READ and ATOMIC requests are always one packet.
 pub(crate) fn request_opcode(operation: &Operation, position: Position) -> Opcode {
     use Position::{First, Last, Middle, Only};
     match (operation, position) {

@@ -6,7 +6,7 @@ use super::common::{Common, Outcome, Surroundings};
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::time::Instant;
-use crate::wire::{Arrival, Packet, Psn, Transport};
+use crate::wire::{Arrival, Flow, Packet, Psn, Transport};
 use crate::work::SendRequest;
 
 /// The machine of a transport service.
@@ -34,7 +34,7 @@ pub(crate) trait Service: fmt::Debug + Send {
     fn drain(&mut self);
 
     /// Adds a request to the send queue.
-    fn post(&mut self, common: &Common, request: SendRequest) -> Result<()>;
+    fn post(&mut self, common: &Common, around: &mut Surroundings<'_>, request: SendRequest) -> Result<()>;
 
     /// Takes a packet that was accepted.
     fn on_packet(
@@ -78,6 +78,11 @@ pub(crate) trait Service: fmt::Debug + Send {
         room: &mut [u8],
     ) -> (Option<usize>, Outcome);
 
+    /// Where the packet that was made last goes.
+    fn way(&self, common: &Common) -> Option<Flow> {
+        common.flow
+    }
+
     /// The PSNs of the next new request to be sent, and of the next request to come.
     fn psns(&self) -> [Option<Psn>; 2] {
         [None, None]
@@ -102,6 +107,9 @@ pub(crate) trait Service: fmt::Debug + Send {
     fn take_loss(&mut self) -> bool {
         false
     }
+
+    /// Reports every send request as flushed: the send queue stops alone (see [`Outcome::SendFailed`]).
+    fn flush_sends(&mut self, _common: &Common, _around: &mut Surroundings<'_>) {}
 
     /// Reports every send request, and a receive request that is being filled, as flushed. What is owed to the peer still
     /// goes out when `keep_replies`: the NAK that ends the connection is part of it.

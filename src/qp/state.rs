@@ -1,10 +1,9 @@
 //! The states of a queue pair, the attributes that each change of state takes, and the table of both.
 
-use core::net::IpAddr;
-
 use crate::error::{Error, Result};
 use crate::memory::Access;
 use crate::wire::{Psn, Qpn, Transport};
+use crate::work::AddressVector;
 
 /// The service a queue pair gives (`ibv_qp_type`, with the same values).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +11,10 @@ use crate::wire::{Psn, Qpn, Transport};
 pub enum QpType {
     /// Reliable connected.
     Rc = 2,
+    /// Unreliable connected.
+    Uc = 3,
+    /// Unreliable datagram.
+    Ud = 4,
     /// Extended reliable connected, the end that sends (IBTA annex A14).
     XrcInitiator = 9,
     /// Extended reliable connected, the end that receives, for every shared receive queue of its domain.
@@ -45,6 +48,8 @@ impl QpType {
     pub const fn transport(self) -> Transport {
         match self {
             Self::Rc => Transport::Rc,
+            Self::Uc => Transport::Uc,
+            Self::Ud => Transport::Ud,
             Self::XrcInitiator | Self::XrcTarget => Transport::Xrc,
         }
     }
@@ -106,19 +111,6 @@ impl Mtu {
     }
 }
 
-/// Where a connected queue pair's peer is, and how packets get there (`ibv_ah_attr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressVector {
-    /// The peer's address, of the family of the local one.
-    pub destination: IpAddr,
-    /// Which of the device's GIDs packets come from.
-    pub source_gid_index: u8,
-    /// IPv4 time to live, IPv6 hop limit; zero means 64.
-    pub hop_limit: u8,
-    /// IPv4 type of service, IPv6 traffic class.
-    pub traffic_class: u8,
-}
-
 bitflags::bitflags! {
     /// Which attributes are given (`ibv_qp_attr_mask`, with the same values).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,6 +123,8 @@ bitflags::bitflags! {
         const PKEY_INDEX = 1 << 4;
         /// [`Attributes::port`].
         const PORT = 1 << 5;
+        /// [`Attributes::qkey`].
+        const QKEY = 1 << 6;
         /// [`Attributes::address`].
         const AV = 1 << 7;
         /// [`Attributes::path_mtu`].
@@ -167,6 +161,8 @@ pub struct Attributes {
     pub pkey_index: Option<u16>,
     /// The device's port; 1 is the only one.
     pub port: Option<u8>,
+    /// The Q_Key that datagrams must carry to be let in (UD).
+    pub qkey: Option<u32>,
     /// The peer's address.
     pub address: Option<AddressVector>,
     /// Payload bytes of a full packet; both ends must agree.
@@ -203,6 +199,7 @@ impl Attributes {
             (self.access.is_some(), Mask::ACCESS_FLAGS),
             (self.pkey_index.is_some(), Mask::PKEY_INDEX),
             (self.port.is_some(), Mask::PORT),
+            (self.qkey.is_some(), Mask::QKEY),
             (self.address.is_some(), Mask::AV),
             (self.path_mtu.is_some(), Mask::PATH_MTU),
             (self.destination.is_some(), Mask::DEST_QPN),
@@ -252,6 +249,7 @@ impl Attributes {
         keep(&mut self.access, taken.contains(Mask::ACCESS_FLAGS));
         keep(&mut self.pkey_index, taken.contains(Mask::PKEY_INDEX));
         keep(&mut self.port, taken.contains(Mask::PORT));
+        keep(&mut self.qkey, taken.contains(Mask::QKEY));
         keep(&mut self.address, taken.contains(Mask::AV));
         keep(&mut self.path_mtu, taken.contains(Mask::PATH_MTU));
         keep(&mut self.destination, taken.contains(Mask::DEST_QPN));
@@ -318,9 +316,12 @@ const EVERY: &[State] = &[
 /// IBTA 11.2.5.3, tables 91 and 92; the kernel's `qp_state_table` in `drivers/infiniband/core/verbs.c`.
 #[rustfmt::skip]
 const RULES: &[Rule] = {
-    use State::{Init, ReadyToReceive, ReadyToSend, SendQueueDrained, Reset};
+    use State::{Init, ReadyToReceive, ReadyToSend, SendQueueDrained, SendQueueError, Reset};
     const RC: Option<QpType> = Some(QpType::Rc);
+    const UC: Option<QpType> = Some(QpType::Uc);
+    const UD: Option<QpType> = Some(QpType::Ud);
     const INIT: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::ACCESS_FLAGS);
+    const UD_INIT: Mask = Mask::PKEY_INDEX.union(Mask::PORT).union(Mask::QKEY);
     const LIVE: Mask = Mask::ACCESS_FLAGS.union(Mask::MIN_RNR_TIMER);
     const INI: Option<QpType> = Some(QpType::XrcInitiator);
     const TGT: Option<QpType> = Some(QpType::XrcTarget);
@@ -346,6 +347,27 @@ const RULES: &[Rule] = {
         Rule { qp_type: RC, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
             optional: LIVE.union(Mask::PORT).union(Mask::AV).union(Mask::TIMEOUT).union(Mask::RETRY_CNT).union(Mask::RNR_RETRY)
                 .union(Mask::MAX_QP_RD_ATOMIC).union(Mask::MAX_DEST_RD_ATOMIC).union(Mask::PKEY_INDEX) },
+
+        Rule { qp_type: UC, from: &[Reset], to: Init, required: INIT, optional: Mask::empty() },
+        Rule { qp_type: UC, from: &[Init], to: Init, required: Mask::empty(), optional: INIT },
+        Rule { qp_type: UC, from: &[Init], to: ReadyToReceive,
+            required: Mask::AV.union(Mask::PATH_MTU).union(Mask::DEST_QPN).union(Mask::RQ_PSN),
+            optional: Mask::ACCESS_FLAGS.union(Mask::PKEY_INDEX) },
+        Rule { qp_type: UC, from: &[ReadyToReceive], to: ReadyToSend, required: Mask::SQ_PSN, optional: Mask::ACCESS_FLAGS },
+        Rule { qp_type: UC, from: &[ReadyToSend, SendQueueDrained, SendQueueError], to: ReadyToSend,
+            required: Mask::empty(), optional: Mask::ACCESS_FLAGS },
+        Rule { qp_type: UC, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
+            optional: Mask::PORT.union(Mask::AV).union(Mask::ACCESS_FLAGS).union(Mask::PKEY_INDEX) },
+
+        Rule { qp_type: UD, from: &[Reset], to: Init, required: UD_INIT, optional: Mask::empty() },
+        Rule { qp_type: UD, from: &[Init], to: Init, required: Mask::empty(), optional: UD_INIT },
+        Rule { qp_type: UD, from: &[Init], to: ReadyToReceive, required: Mask::empty(),
+            optional: Mask::PKEY_INDEX.union(Mask::QKEY) },
+        Rule { qp_type: UD, from: &[ReadyToReceive], to: ReadyToSend, required: Mask::SQ_PSN, optional: Mask::QKEY },
+        Rule { qp_type: UD, from: &[ReadyToSend, SendQueueDrained, SendQueueError], to: ReadyToSend,
+            required: Mask::empty(), optional: Mask::QKEY },
+        Rule { qp_type: UD, from: &[SendQueueDrained], to: SendQueueDrained, required: Mask::empty(),
+            optional: Mask::PKEY_INDEX.union(Mask::QKEY) },
         Rule { qp_type: INI, from: &[Reset], to: Init, required: INIT, optional: Mask::empty() },
         Rule { qp_type: INI, from: &[Init], to: Init, required: Mask::empty(), optional: INIT },
         Rule { qp_type: INI, from: &[Init], to: ReadyToReceive, required: PEER,

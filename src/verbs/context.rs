@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::SystemTime;
 
 use super::channel::{CompletionChannel, Sink};
@@ -11,9 +11,11 @@ use super::cq::{CompletionQueue, Connection, CqInner};
 use super::device::Device;
 use super::event_queue::EventQueue;
 use super::events::AsyncEvents;
+use super::follow::{Follower, Place};
 use super::limits::{DeviceAttributes, PortAttributes};
 use super::open::OpenOptions;
 use super::pd::ProtectionDomain;
+use super::stat::Publisher;
 use super::xrc::XrcDomain;
 use crate::counters::Counters;
 use crate::driver::Driver;
@@ -58,10 +60,37 @@ impl Context {
         OpenOptions::new(name)
     }
 
-    pub(super) fn new(driver: Driver, registry: Arc<Registry>, device: Device, addresses: Vec<IpAddr>) -> Self {
+    pub(super) fn new(
+        driver: Arc<Driver>,
+        registry: Arc<Registry>,
+        device: Device,
+        place: Arc<Place>,
+        follower: Option<Follower>,
+    ) -> Self {
         let next_cq = AtomicU32::new(1);
         let mtu = device.mtu;
-        Self { inner: Arc::new(ContextInner { driver, registry, device, addresses, mtu, next_cq }) }
+        let publisher = OnceLock::new();
+        Self {
+            inner: Arc::new(ContextInner {
+                _follower: follower,
+                publisher,
+                driver,
+                registry,
+                device,
+                place,
+                mtu,
+                next_cq,
+            }),
+        }
+    }
+
+    /// Answers from now on who asks what was counted (see [`stat`](super::stat)).
+    pub(super) fn publish(&self) {
+        let _ = self.inner.publisher.set(Publisher::start(Arc::downgrade(&self.inner)));
+    }
+
+    pub(super) fn inner(&self) -> &ContextInner {
+        &self.inner
     }
 
     /// The device that was opened.
@@ -70,10 +99,11 @@ impl Context {
         &self.inner.device
     }
 
-    /// The addresses that it sends from and receives for, by GID index.
+    /// The addresses that it sends from and receives for, by GID index. They follow those of the interface, unless they were
+    /// named when the device was opened; an unspecified address stands for an index that has none any more.
     #[must_use]
-    pub fn addresses(&self) -> &[IpAddr] {
-        &self.inner.addresses
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.inner.place.gids()
     }
 
     /// The address of the GID of this index.
@@ -98,10 +128,11 @@ impl Context {
         DeviceAttributes::of(&self.inner.device)
     }
 
-    /// The state and limits of its one port (`ibv_query_port(3)`), as of opening.
+    /// The state and limits of its one port (`ibv_query_port(3)`).
     #[must_use]
     pub fn query_port(&self) -> PortAttributes {
-        PortAttributes::of(&self.inner.device, self.inner.addresses.len())
+        let place = &self.inner.place;
+        PortAttributes { state: place.state(), ..PortAttributes::of(&self.inner.device, place.gids().len()) }
     }
 
     /// A protection domain (`ibv_alloc_pd(3)`).
@@ -184,10 +215,14 @@ impl Context {
 /// What every object of a context keeps alive.
 #[derive(Debug)]
 pub(super) struct ContextInner {
-    pub(super) driver: Driver,
+    /// First, so that it ends before what it follows for.
+    _follower: Option<Follower>,
+    /// Answers while the context lives.
+    publisher: OnceLock<Option<Publisher>>,
+    pub(super) driver: Arc<Driver>,
     pub(super) registry: Arc<Registry>,
     pub(super) device: Device,
-    pub(super) addresses: Vec<IpAddr>,
+    pub(super) place: Arc<Place>,
     /// The largest path MTU.
     pub(super) mtu: Mtu,
     next_cq: AtomicU32,
@@ -199,8 +234,9 @@ impl ContextInner {
     }
 
     pub(super) fn address(&self, index: u8) -> Result<IpAddr> {
-        self.addresses.get(usize::from(index)).copied().ok_or_else(|| {
-            let count = self.addresses.len();
+        let gids = self.place.gids();
+        gids.get(usize::from(index)).copied().filter(|gid| !gid.is_unspecified()).ok_or_else(|| {
+            let count = gids.len();
             Error::invalid("gid_index", format!("{index}; {} has {count} GIDs, from 0", self.device.name))
         })
     }

@@ -22,6 +22,16 @@ pub enum LinkState {
     Active,
 }
 
+impl LinkState {
+    pub(super) fn of(interface: &Interface) -> Self {
+        match (interface.up, interface.running) {
+            (false, _) => Self::Down,
+            (true, false) => Self::NoCarrier,
+            (true, true) => Self::Active,
+        }
+    }
+}
+
 impl fmt::Display for LinkState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -60,6 +70,22 @@ pub struct Device {
 
 impl Device {
     fn new(interface: &Interface, link: Option<&Link>) -> Self {
+        Self {
+            name: link.map_or_else(|| format!("uroce_{}", interface.name), |link| link.name.clone()),
+            interface: interface.name.clone(),
+            interface_index: interface.index,
+            loopback: interface.loopback,
+            state: LinkState::of(interface),
+            gids: Self::addresses_of(interface).into_iter().map(Gid::from).collect(),
+            mtu: link.and_then(Link::path_mtu).unwrap_or(Mtu::Mtu4096).min(Mtu::of_link(interface.mtu)),
+            link_mtu: interface.mtu,
+            guid: interface.mac.map_or(0, guid),
+            backend: link.map_or(Backend::Udp, |link| link.backend),
+        }
+    }
+
+    /// The addresses of a device on this interface, in the order of their GIDs: link-local ones first.
+    pub(super) fn addresses_of(interface: &Interface) -> Vec<IpAddr> {
         let mut addresses: Vec<IpAddr> = interface.addresses.iter().map(|own| own.address).collect();
         if interface.loopback {
             // ::1 is one address that contexts could not share.
@@ -67,22 +93,7 @@ impl Device {
         }
         // A stable sort: the others keep their order.
         addresses.sort_by_key(|address| !Gid::from(*address).is_link_local());
-        Self {
-            name: link.map_or_else(|| format!("uroce_{}", interface.name), |link| link.name.clone()),
-            interface: interface.name.clone(),
-            interface_index: interface.index,
-            loopback: interface.loopback,
-            state: match (interface.up, interface.running) {
-                (false, _) => LinkState::Down,
-                (true, false) => LinkState::NoCarrier,
-                (true, true) => LinkState::Active,
-            },
-            gids: addresses.into_iter().map(Gid::from).collect(),
-            mtu: link.and_then(Link::path_mtu).unwrap_or(Mtu::Mtu4096).min(Mtu::of_link(interface.mtu)),
-            link_mtu: interface.mtu,
-            guid: interface.mac.map_or(0, guid),
-            backend: link.map_or(Backend::Udp, |link| link.backend),
-        }
+        addresses
     }
 
     /// What it can do (`ibv_query_device(3)`); no need to open it.

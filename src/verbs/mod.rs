@@ -33,6 +33,7 @@
 //! # Ok::<(), uroce::error::Error>(())
 //! ```
 
+mod ah;
 mod batch;
 mod channel;
 mod context;
@@ -40,6 +41,7 @@ mod cq;
 mod device;
 mod event_queue;
 mod events;
+mod follow;
 mod limits;
 pub mod links;
 mod mr;
@@ -48,8 +50,10 @@ mod pd;
 mod peer;
 mod qp;
 mod srq;
+pub mod stat;
 mod xrc;
 
+pub use ah::AddressHandle;
 pub use batch::Batch;
 pub use channel::CompletionChannel;
 pub use context::Context;
@@ -73,7 +77,8 @@ pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
 pub use crate::queue::{Arm, SrqInfo};
 pub use crate::time::Instant;
-pub use crate::wire::{Gid, Psn, Qpn, SrqNumber};
+pub use crate::wire::{Gid, Grh, Psn, Qpn, SrqNumber};
 pub use crate::work::{
-    Completion, CompletionKind, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Status, Tag,
+    Completion, CompletionKind, Destination, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
+    Status, Tag,
 };

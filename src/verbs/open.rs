@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::context::{Context, Registry};
 use super::device::{self, Device, LinkState};
+use super::follow::{Follower, Place};
 use super::peer::random;
 use crate::driver::Driver;
 use crate::endpoint::{self, Endpoint};
@@ -65,6 +66,7 @@ pub struct OpenOptions {
     hold_bytes: usize,
     pcap: Option<PathBuf>,
     faults: Option<Faults>,
+    publish: bool,
 }
 
 impl OpenOptions {
@@ -78,6 +80,7 @@ impl OpenOptions {
             hold_bytes: endpoint::Config::DEFAULT_HOLD_BYTES,
             pcap: None,
             faults: None,
+            publish: true,
         }
     }
 
@@ -134,6 +137,13 @@ impl OpenOptions {
         self
     }
 
+    /// Whether other processes of the same user can see what the device counts (see [`stat`](super::stat)); they can by default.
+    #[must_use]
+    pub fn publish(mut self, publish: bool) -> Self {
+        self.publish = publish;
+        self
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -159,8 +169,23 @@ impl OpenOptions {
         });
         let registry = Arc::new(Registry::new()?);
         let events = Arc::clone(&registry);
-        let driver = Driver::start(endpoint, port, move |event| events.dispatch(event))?;
-        Ok(Context::new(driver, registry, device, addresses))
+        let driver = Arc::new(Driver::start(endpoint, port, move |event| events.dispatch(event))?);
+        let place = Place::new(addresses, device.state);
+        let follower = self.follow(&device, &driver, &place)?;
+        let context = Context::new(driver, registry, device, place, follower);
+        if self.publish {
+            context.publish();
+        }
+        Ok(context)
+    }
+
+    /// Has the context follow its interface. Loopback does not change, and addresses that were named stay.
+    fn follow(&self, device: &Device, driver: &Arc<Driver>, place: &Arc<Place>) -> Result<Option<Follower>> {
+        if device.loopback {
+            return Ok(None);
+        }
+        let (driver, place) = (Arc::clone(driver), Arc::clone(place));
+        Follower::start(driver, place, device.interface_index, self.addresses.is_none()).map(Some)
     }
 
     /// The port to the network, wrapped as the options ask.

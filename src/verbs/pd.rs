@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::ah::AddressHandle;
 use super::context::{Context, ContextInner};
 use super::cq::CompletionQueue;
 use super::mr::MemoryRegion;
@@ -11,6 +12,8 @@ use super::srq::{SharedReceiveQueue, SrqConfig};
 use super::xrc::XrcDomain;
 use crate::error::Result;
 use crate::memory::{Access, PdNumber};
+use crate::wire::Grh;
+use crate::work::{AddressVector, Completion};
 
 /// A protection domain (`ibv_alloc_pd(3)`): its queue pairs reach its memory and no other. Clones are the same domain.
 ///
@@ -100,6 +103,24 @@ impl ProtectionDomain {
         cq: &CompletionQueue,
     ) -> Result<SharedReceiveQueue> {
         SharedReceiveQueue::extended(&self.inner, config, domain, cq)
+    }
+
+    /// An address handle, for datagrams (`ibv_create_ah(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) when there is no GID of that index, or it is of another family than
+    /// the destination.
+    pub fn create_ah(&self, vector: &AddressVector) -> Result<AddressHandle> {
+        AddressHandle::new(&self.inner, vector)
+    }
+
+    /// An address handle for the sender of a datagram that was received; `grh` is what the first 40 bytes of the receive
+    /// request hold (`ibv_create_ah_from_wc(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::error::Error::Invalid) when they are not the header of a datagram to this device.
+    pub fn create_ah_from_completion(&self, completion: &Completion, grh: &[u8; Grh::LEN]) -> Result<AddressHandle> {
+        AddressHandle::from_completion(&self.inner, completion, grh)
     }
 
     /// The context it was made from.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::memory::Access;
-use crate::qp::{AddressVector, Attributes, Mtu, State};
+use crate::qp::{AddressVector, Attributes, Mtu, QpType, State};
 use crate::wire::{Gid, Psn, Qpn};
 
 /// A queue pair as its peer must know it. Programs exchange it by any means, a TCP connection for instance; as text it is
@@ -114,6 +114,8 @@ pub struct ConnectOptions {
     pub max_rd_atomic: u8,
     /// READs and ATOMICs of the peer that may be outstanding; at least its `max_rd_atomic`.
     pub max_dest_rd_atomic: u8,
+    /// The Q_Key that datagrams must carry (UD only); 0x11111111 by default, as the InfiniBand tools have it.
+    pub qkey: u32,
 }
 
 impl Default for ConnectOptions {
@@ -130,18 +132,21 @@ impl Default for ConnectOptions {
             min_rnr_timer: 12,
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
+            qkey: 0x1111_1111,
         }
     }
 }
 
 impl ConnectOptions {
     /// The attributes from RESET to INIT.
-    pub(super) fn init(&self) -> Attributes {
+    pub(super) fn init(&self, qp_type: QpType) -> Attributes {
+        let is_datagram = qp_type == QpType::Ud;
         Attributes {
             state: Some(State::Init),
             pkey_index: Some(0),
             port: Some(1),
-            access: Some(self.access),
+            access: (!is_datagram).then_some(self.access),
+            qkey: is_datagram.then_some(self.qkey),
             ..Attributes::default()
         }
     }
@@ -186,7 +191,9 @@ impl ConnectOptions {
 /// The first of `addresses` that packets to `peer` can come from: of its family, and link-local exactly when it is.
 fn source_gid_index(peer: IpAddr, addresses: &[IpAddr]) -> Result<u8> {
     let link_local = |address: &IpAddr| Gid::from(*address).is_link_local();
-    let fits = |address: &IpAddr| address.is_ipv4() == peer.is_ipv4() && link_local(address) == link_local(&peer);
+    let fits = |address: &IpAddr| {
+        !address.is_unspecified() && address.is_ipv4() == peer.is_ipv4() && link_local(address) == link_local(&peer)
+    };
     let index = addresses.iter().position(fits).and_then(|index| u8::try_from(index).ok());
     index.ok_or_else(|| {
         let own = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

@@ -10,7 +10,7 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::qp::{Attributes, Capacity, QpInfo, QpInit, QpType, State};
 use crate::queue::XrcdNumber;
-use crate::wire::{Psn, Qpn};
+use crate::wire::{Gid, Psn, Qpn};
 use crate::work::{ReceiveRequest, SendRequest};
 
 pub use crate::driver::PostError;
@@ -168,15 +168,72 @@ impl QueuePair {
     /// number; and `psn`, the first that it will send. [`Peer::at`] changes the address.
     #[must_use]
     pub fn local(&self, psn: Psn) -> Peer {
-        let addresses = &self.pd.context.addresses;
+        let addresses = self.pd.context.place.gids();
         let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
         // A device has an address: it could not be opened without.
         let address = address.copied().unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
         Peer { address, qpn: self.qpn, psn }
     }
 
+    /// Takes a UD queue pair all the way to RTS, from RESET or INIT; `psn` is the first that it sends, and `qkey` lets
+    /// datagrams in. See [`AddressHandle`](super::AddressHandle) for an example.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is not UD, or in another state.
+    pub fn start(&self, psn: Psn, qkey: u32) -> Result<()> {
+        if self.query()?.state == State::Reset {
+            self.to_init(&ConnectOptions { qkey, ..ConnectOptions::default() })?;
+        }
+        self.modify(&Attributes { state: Some(State::ReadyToReceive), qkey: Some(qkey), ..Attributes::default() })?;
+        let (state, send_psn) = (Some(State::ReadyToSend), Some(psn));
+        self.modify(&Attributes { state, send_psn, ..Attributes::default() })
+    }
+
+    /// Has it receive what is sent to a multicast group (`ibv_attach_mcast(3)`); it must be UD. The network is told (IGMP,
+    /// MLD). An IPv4 group a.b.c.d is the MGID `::ffff:a.b.c.d`.
+    ///
+    /// Dropping the queue pair detaches it.
+    ///
+    /// ```
+    /// use uroce::verbs::{AddressVector, Context, Operation, QpConfig, QpType, ReceiveRequest, SendRequest, random_psn};
+    ///
+    /// const QKEY: u32 = 0x1111_1111;
+    /// let context = Context::open("uroce_lo")?;
+    /// let (pd, cq) = (context.alloc_pd(), context.create_cq(16, None)?);
+    /// let qp = pd.create_qp(&QpConfig { qp_type: QpType::Ud, ..QpConfig::new(&cq, &cq) })?;
+    /// qp.start(random_psn(), QKEY)?;
+    /// let group = "239.77.1.2".parse().unwrap();
+    /// qp.attach_multicast(group)?;
+    ///
+    /// let region = pd.register(4096, uroce::verbs::Access::LOCAL_WRITE)?;
+    /// qp.post_receive([ReceiveRequest::new(1, &[region.sge(1024, 1024)])])?;
+    /// let ah = pd.create_ah(&AddressVector::to(group.address()))?;
+    /// qp.post_send([SendRequest::new(2, Operation::Send, &[region.sge(0, 8)]).to(ah.group(QKEY))])?;
+    /// // A member hears itself as well.
+    /// let mut done = 0;
+    /// while done < 2 {
+    ///     done += usize::from(cq.poll_one().is_some());
+    /// }
+    /// # Ok::<(), uroce::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is not UD or the GID not that of a group, [`Error::Full`] when there are too many groups or
+    /// members, [`Error::System`] when the kernel does not let the port join.
+    pub fn attach_multicast(&self, group: Gid) -> Result<()> {
+        self.pd.context.driver.attach_multicast(self.qpn, group.address())
+    }
+
+    /// Ends that (`ibv_detach_mcast(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is not attached.
+    pub fn detach_multicast(&self, group: Gid) -> Result<()> {
+        self.pd.context.driver.command(|endpoint, _| endpoint.detach_multicast(self.qpn, group.address()))
+    }
+
     /// Connects a new queue pair to `peer`, all the way to RTS; `psn` is the first that it sends, which the peer must have
-    /// been told. Both sides connect, in any order; receives can be posted before, in INIT ([`to_init`](Self::to_init)).
+    /// been told. RC and UC; UD has no peer, but [`start`](Self::start). Both sides connect, in any order; receives can be posted before, in INIT ([`to_init`](Self::to_init)).
     ///
     /// # Errors
     /// [`Error::Invalid`] when the state is neither RESET nor INIT, an option is out of range, or the device has no
@@ -194,7 +251,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Invalid`] in another state.
     pub fn to_init(&self, options: &ConnectOptions) -> Result<()> {
-        self.modify(&options.init())
+        self.modify(&options.init(self.qp_type))
     }
 
     /// From INIT to RTR: requests of `peer` are served.
@@ -203,7 +260,7 @@ impl QueuePair {
     /// [`Error::Invalid`] in another state, or when the device has no address of the peer's family.
     pub fn to_rtr(&self, peer: &Peer, options: &ConnectOptions) -> Result<()> {
         let context = &self.pd.context;
-        let attributes = options.ready_to_receive(peer, &context.addresses, context.mtu)?;
+        let attributes = options.ready_to_receive(peer, &context.place.gids(), context.mtu)?;
         self.modify(&attributes.fitted(self.qp_type, State::Init))
     }
 

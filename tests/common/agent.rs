@@ -138,6 +138,12 @@ impl Agent {
         Ok(self.request(&format!("query {name}"))?.text("state")?.to_owned())
     }
 
+    /// Attaches a UD QP to a multicast group (an IP address), and has the guest's IP stack join it.
+    pub fn attach(&mut self, qp: &str, group: &str) -> Result<()> {
+        self.request(&format!("join mgid={group}"))?;
+        self.request(&format!("attach {qp} mgid={group}")).map(drop)
+    }
+
     /// Destroys an object, whatever it is.
     pub fn destroy(&mut self, name: &str) -> Result<()> {
         self.request(&format!("destroy {name}")).map(drop)

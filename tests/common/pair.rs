@@ -8,7 +8,7 @@ use uroce::endpoint::{Config, Endpoint};
 use uroce::event::{AsyncEvent, Event};
 use uroce::memory::{Access, Buffer, PdNumber, Region};
 use uroce::port::{Network, Port, SimConfig, SimPort};
-use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, State};
+use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, QpType, State};
 use uroce::queue::CompletionQueue;
 use uroce::time::{Duration, Instant};
 use uroce::wire::{Psn, Qpn};
@@ -17,6 +17,7 @@ use uroce::work::{Completion, Operation, ReceiveRequest, Remote, SendRequest, Sg
 /// How the two are connected.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    pub qp_type: QpType,
     pub mtu: Mtu,
     /// First PSN from A to B, and from B to A.
     pub psns: [u32; 2],
@@ -35,6 +36,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            qp_type: QpType::Rc,
             mtu: Mtu::Mtu1024,
             psns: [0xff_fff0, 0x12_3456],
             access: Access::LOCAL_WRITE | Access::REMOTE,
@@ -66,18 +68,22 @@ pub struct Side {
 impl Side {
     /// An endpoint at 10.0.0.`n` with one queue pair, in RESET.
     pub fn new(network: &Network, n: u8, options: &Options) -> Self {
-        let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
+        Self::at(network, IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)), 1, [n; 32], options)
+    }
+
+    /// An endpoint at `address` with one queue pair, in RESET; a slot of 0 numbers queue pairs as the kernel does.
+    pub fn at(network: &Network, address: IpAddr, slot: u8, seed: [u8; 32], options: &Options) -> Self {
         let mut endpoint = Endpoint::new(Config {
-            slot: 1,
+            slot,
             gids: vec![address],
             mtu: Mtu::Mtu4096,
-            seed: [n; 32],
+            seed,
             window: Config::DEFAULT_WINDOW,
             hold_bytes: options.hold_bytes,
         });
         let pd = endpoint.memory_mut().allocate_pd();
         let cq = Arc::new(CompletionQueue::new(1024, 1).unwrap());
-        let qpn = endpoint.create_qp(init(pd, &cq)).unwrap();
+        let qpn = endpoint.create_qp(QpInit { qp_type: options.qp_type, ..init(pd, &cq) }).unwrap();
         let buffer = Arc::new(Buffer::zeroed(options.memory));
         let region = Region::owned(Arc::clone(&buffer), buffer.address(), options.access, pd);
         let key = endpoint.memory_mut().register(region).unwrap();
@@ -231,7 +237,11 @@ pub fn to(state: State) -> Attributes {
     Attributes { state: Some(state), ..Attributes::default() }
 }
 
-/// The attributes that lead a queue pair from RESET to RTS. `psns`: the first sent and the first received.
+/// The Q_Key of the datagram queue pairs.
+pub const QKEY: u32 = 0x1111_1111;
+
+/// The attributes that lead a queue pair from RESET to RTS, as its type takes them. `psns`: the first sent and the first
+/// received.
 pub fn way_to_rts(options: &Options, [send, receive]: [u32; 2], (peer, address): (Qpn, IpAddr)) -> [Attributes; 3] {
     let init = Attributes { pkey_index: Some(0), port: Some(1), access: Some(options.access), ..to(State::Init) };
     let rtr = Attributes {
@@ -251,7 +261,18 @@ pub fn way_to_rts(options: &Options, [send, receive]: [u32; 2], (peer, address):
         max_rd_atomic: Some(options.rd_atomic),
         ..to(State::ReadyToSend)
     };
-    [init, rtr, rts]
+    match options.qp_type {
+        QpType::Uc => {
+            let rtr = Attributes { max_dest_rd_atomic: None, min_rnr_timer: None, ..rtr };
+            [init, rtr, Attributes { send_psn: rts.send_psn, ..to(State::ReadyToSend) }]
+        }
+        QpType::Ud => [
+            Attributes { access: None, qkey: Some(QKEY), ..init },
+            to(State::ReadyToReceive),
+            Attributes { send_psn: rts.send_psn, ..to(State::ReadyToSend) },
+        ],
+        _ => [init, rtr, rts],
+    }
 }
 
 /// Moves a side's queue pair `qpn` to RTS.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use uroce::counters::Counters;
 use uroce::memory::Access;
-use uroce::qp::Mtu;
+use uroce::qp::{Mtu, QpType};
 use uroce::verbs::{Backend, CompletionQueue, ConnectOptions, Context, MemoryRegion, Peer, QpConfig, QueuePair};
 use uroce::wire::{Psn, Qpn};
 use uroce::work::{Completion, Status};
@@ -31,6 +31,8 @@ pub(crate) fn exclusively() -> MutexGuard<'static, ()> {
 /// How the two are connected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
+    /// RC or UC.
+    pub(crate) qp_type: QpType,
     pub(crate) backend: Backend,
     pub(crate) ipv6: bool,
     pub(crate) mtu: Mtu,
@@ -43,6 +45,7 @@ pub(crate) struct Bench {
     pub(crate) mr: MemoryRegion,
     pub(crate) agent: Agent,
     pub(crate) remote: RemoteRegion,
+    pub(crate) qp_type: QpType,
     context: Context,
     kernel_before: Vec<(&'static str, u64)>,
 }
@@ -65,23 +68,25 @@ impl Bench {
         let context = Context::options(DEVICE).backend(setup.backend).addresses([own]).open().unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(1024, None).unwrap();
-        let qp = pd.create_qp(&QpConfig::new(&cq, &cq)).unwrap();
+        let qp_type = setup.qp_type;
+        let qp = pd.create_qp(&QpConfig { qp_type, ..QpConfig::new(&cq, &cq) }).unwrap();
         let mr = pd.register(REGION, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
 
         let mut agent = guest.agent();
         let access = (Access::LOCAL_WRITE | Access::REMOTE).bits();
         let remote = agent.mr("mr", REGION, access).unwrap();
         agent.cq("cq", 256).unwrap();
-        let qpn = agent.qp("qp", "rc", "cq=cq depth=128").unwrap();
+        let qpn = agent.qp("qp", if qp_type == QpType::Uc { "uc" } else { "rc" }, "cq=cq depth=128").unwrap();
         let (psn, kernel_psn) = (Psn::new(0xff_ff00), Psn::new(0xff_fff0));
         let bytes = setup.mtu.bytes();
         let rtr = format!("dest_qpn={} dgid={own} mtu={bytes} rq_psn={}", qp.qpn().value(), psn.value());
-        agent.establish("qp", &rtr, &format!("sq_psn={} timeout=17", kernel_psn.value())).unwrap();
+        let timeout = if qp_type == QpType::Uc { "" } else { " timeout=17" };
+        agent.establish("qp", &rtr, &format!("sq_psn={}{timeout}", kernel_psn.value())).unwrap();
         let peer = Peer { address: theirs, qpn: Qpn::new(qpn), psn: kernel_psn };
         let options = ConnectOptions { path_mtu: Some(setup.mtu), timeout: 17, ..ConnectOptions::default() };
         qp.connect(psn, &peer, &options).unwrap();
 
-        let mut bench = Self { qp, cq, mr, agent, remote, context, kernel_before: Vec::new() };
+        let mut bench = Self { qp, cq, mr, agent, remote, qp_type, context, kernel_before: Vec::new() };
         bench.kernel_before = bench.kernel_counters();
         bench
     }

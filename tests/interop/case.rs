@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use uroce::verbs::QueuePair;
+use uroce::verbs::{QpType, QueuePair};
 use uroce::work::{Completion, CompletionKind, Operation, ReceiveRequest, Remote, SendRequest, Tag};
 
 use crate::bench::{Bench, REGION};
@@ -119,7 +119,8 @@ impl Case {
             bench.mr.read(ARRIVAL, &mut bytes).map_err(text)?;
             pattern::mismatch(&bytes, seed)
         } else {
-            bench.agent.mismatch("mr", ARRIVAL, self.size, seed).map_err(text)?
+            let agent = &mut bench.agent;
+            eventually(bench.qp_type, || agent.mismatch("mr", ARRIVAL, self.size, seed).map_err(text))?
         };
         wrong.map_or(Ok(()), |at| Err(format!("byte {at} is wrong")))
     }
@@ -158,8 +159,10 @@ impl Case {
         let wrong = if is_read {
             bench.agent.mismatch("mr", ARRIVAL, self.size, seed).map_err(text)?
         } else {
-            bench.mr.read(ARRIVAL, &mut bytes).map_err(text)?;
-            pattern::mismatch(&bytes, seed)
+            eventually(bench.qp_type, || {
+                bench.mr.read(ARRIVAL, &mut bytes).map_err(text)?;
+                Ok(pattern::mismatch(&bytes, seed))
+            })?
         };
         wrong.map_or(Ok(()), |at| Err(format!("byte {at} is wrong")))
     }
@@ -221,6 +224,20 @@ impl Case {
 
 fn post(qp: &QueuePair, request: SendRequest) -> Result<(), String> {
     qp.post_send([request]).map_err(text)
+}
+
+/// Looks for what is wrong. On UC a request is done before its bytes are there: look until they are.
+fn eventually(
+    qp_type: QpType,
+    mut look: impl FnMut() -> Result<Option<usize>, String>,
+) -> Result<Option<usize>, String> {
+    for _ in 0..if qp_type == QpType::Uc { 100 } else { 0 } {
+        if look()?.is_none() {
+            return Ok(None);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    look()
 }
 
 fn text(error: impl fmt::Display) -> String {

@@ -1,6 +1,6 @@
 //! Loss and reordering on both directions of the link: slower, but every byte right and every completion there.
 
-use uroce::qp::Mtu;
+use uroce::qp::{Mtu, QpType};
 use uroce::verbs::Backend;
 
 use crate::bench::{Bench, Setup, exclusively};
@@ -44,7 +44,7 @@ fn run(kernel: Kernel, name: &str, octet: u8) {
 
 /// Runs the cases of one connection, prints its line, and gives what failed.
 fn connect_and_run(kernel: Kernel, guest: &Guest, backend: Backend, faults: &str) -> Vec<String> {
-    let mut bench = Bench::connect(guest, Setup { backend, ipv6: false, mtu: Mtu::Mtu1024 });
+    let mut bench = Bench::connect(guest, Setup { qp_type: QpType::Rc, backend, ipv6: false, mtu: Mtu::Mtu1024 });
     let mut cases = Vec::new();
     for requester in [Requester::Uroce, Requester::Kernel] {
         for verb in Verb::SIZED {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use uroce::qp::Mtu;
+use uroce::qp::{Mtu, QpType};
 use uroce::verbs::Backend;
 
 use crate::bench::{Bench, Setup, exclusively};
@@ -52,7 +52,7 @@ fn run(kernel: Kernel) {
     for backend in BACKENDS {
         for ipv6 in [false, true] {
             for mtu in MTUS {
-                let setup = Setup { backend, ipv6, mtu };
+                let setup = Setup { qp_type: QpType::Rc, backend, ipv6, mtu };
                 failures.extend(connect_and_run(kernel, &guest, setup));
             }
         }

@@ -1,4 +1,4 @@
-//! `uroce pingpong` with the kernel's `ibv_rc_pingpong` at the other end, either one as the server. Their TCP connection is
+//! `uroce pingpong` with the kernel's `ibv_rc_pingpong`, `ibv_uc_pingpong` or `ibv_ud_pingpong` at the other end, either one as the server. Their TCP connection is
 //! always over IPv4: the kernel's tool listens on nothing else.
 
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use crate::common::guest::{Guest, HOST_V4, Kernel};
 
 /// How the two are run.
 struct Run {
+    /// `rc`, `uc` or `ud`.
+    service: &'static str,
     /// Index of our GID and the guest's: link-local, IPv4 and IPv6 in this order on either side.
     gid_index: u8,
     options: &'static str,
@@ -31,18 +33,32 @@ fn play(kernel: Kernel) {
     let _link = exclusively();
     guest.enter();
     let uroce = uroce();
-    let v4 = |options| Run { gid_index: 1, options };
-    let v6 = |options| Run { gid_index: 2, options };
+    let v4 = |service, options| Run { service, gid_index: 1, options };
+    let v6 = |service, options| Run { service, gid_index: 2, options };
     let runs = [
-        v4("-n 200 -c"),
-        v4("-n 200 -e -c"),
-        v4("-n 50 -s 100001 -m 256 -c"),
-        v4("-n 50 -s 1 -m 4096 -c"),
-        v6("-n 100 -c"),
+        v4("rc", "-n 200 -c"),
+        v4("rc", "-n 200 -e -c"),
+        v4("rc", "-n 50 -s 100001 -m 256 -c"),
+        v4("rc", "-n 50 -s 1 -m 4096 -c"),
+        v6("rc", "-n 100 -c"),
+        v4("uc", "-n 200 -c"),
+        v4("uc", "-n 50 -e -s 30001 -m 256 -c"),
+        v6("uc", "-n 100 -c"),
+        v4("ud", "-n 200 -c"),
+        v4("ud", "-n 50 -e -s 4096 -c"),
+        v6("ud", "-n 100 -s 1 -c"),
     ];
     for run in runs {
-        check(&format!("{kernel:?} as server, {}", run.options), &serve_in_guest(&guest, &uroce, &run), &run);
-        check(&format!("{kernel:?} as client, {}", run.options), &serve_here(&guest, &uroce, &run), &run);
+        check(
+            &format!("{kernel:?} as server, {} {}", run.service, run.options),
+            &serve_in_guest(&guest, &uroce, &run),
+            &run,
+        );
+        check(
+            &format!("{kernel:?} as client, {} {}", run.service, run.options),
+            &serve_here(&guest, &uroce, &run),
+            &run,
+        );
     }
 }
 
@@ -59,7 +75,7 @@ fn check(what: &str, (ours, theirs): &(Output, (i32, String)), run: &Run) {
 
 fn serve_in_guest(guest: &Guest, uroce: &Path, run: &Run) -> (Output, (i32, String)) {
     let mut agent = guest.agent();
-    let command = format!("timeout 120 ibv_rc_pingpong -d rxe0 -g {} {}", run.gid_index, run.options);
+    let command = format!("timeout 120 ibv_{}_pingpong -d rxe0 -g {} {}", run.service, run.gid_index, run.options);
     let server = thread::spawn(move || agent.shell(&command).unwrap());
     // The server takes a moment to listen.
     let ours = (0..50)
@@ -79,9 +95,9 @@ fn serve_here(guest: &Guest, uroce: &Path, run: &Run) -> (Output, (i32, String))
     let mut command = pingpong(uroce, run);
     let server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let command = format!(
-        "for i in $(seq 50); do sleep 0.1; timeout 120 ibv_rc_pingpong -d rxe0 -g {} {} {} > /tmp/pp 2>&1; s=$?; \
+        "for i in $(seq 50); do sleep 0.1; timeout 120 ibv_{}_pingpong -d rxe0 -g {} {} {} > /tmp/pp 2>&1; s=$?; \
          grep -q \"Couldn't connect\" /tmp/pp || break; done; cat /tmp/pp; exit $s",
-        run.gid_index, run.options, HOST_V4
+        run.service, run.gid_index, run.options, HOST_V4
     );
     let theirs = guest.agent().shell(&command).unwrap();
     (server.wait_with_output().unwrap(), theirs)
@@ -90,7 +106,7 @@ fn serve_here(guest: &Guest, uroce: &Path, run: &Run) -> (Output, (i32, String))
 fn pingpong(uroce: &Path, run: &Run) -> Command {
     let mut command = Command::new(uroce);
     command
-        .args(["pingpong", "-d", "uroce_br0", "-g", &run.gid_index.to_string()])
+        .args(["pingpong", run.service, "-d", "uroce_br0", "-g", &run.gid_index.to_string()])
         .args(run.options.split_whitespace());
     command
 }

@@ -99,7 +99,7 @@ fn a_refused_change_changes_nothing() {
         (Attributes { destination: None, ..rtr }, "attr_mask: Init to ReadyToReceive needs Mask(DEST_QPN) too"),
         (Attributes { timeout: Some(1), ..rtr }, "attr_mask: Init to ReadyToReceive does not take Mask(TIMEOUT)"),
         (Attributes { address: at("::1"), ..rtr }, "dgid: ::1 and 10.0.0.1 are of different address families"),
-        (Attributes { address: at("224.0.0.1"), ..rtr }, "dgid: 224.0.0.1 is not the address of a peer"),
+        (Attributes { address: at("224.0.0.1"), ..rtr }, "dgid: 224.0.0.1 is a group; only UD reaches groups"),
         (Attributes { address: at("0.0.0.0"), ..rtr }, "dgid: 0.0.0.0 is not the address of a peer"),
         (
             Attributes { address: Some(AddressVector { source_gid_index: 9, ..address }), ..rtr },

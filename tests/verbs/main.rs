@@ -2,12 +2,14 @@
 //!
 //! Each context has an address of its own, so every packet really goes through the kernel.
 
+mod following;
 mod objects;
 mod opening;
 mod operations;
 mod processes;
 mod receive;
 mod sleeping;
+mod stat;
 
 use uroce::verbs::{
     Access, Arm, Completion, CompletionChannel, CompletionKind, CompletionQueue, ConnectOptions, Context, MemoryRegion,

@@ -23,7 +23,7 @@ const SOCKET_BUFFER: libc::c_int = 16 << 20;
 pub(super) struct Link {
     pub(super) socket: Socket,
     pub(super) neighbours: Neighbours,
-    addresses: Vec<IpAddr>,
+    pub(super) addresses: Vec<IpAddr>,
     mac: Mac,
     segmentation: bool,
 }

@@ -1,7 +1,7 @@
 //! What lies between simulated ports.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use super::{SimConfig, SimCounters, SimDatagram, Verdict};
@@ -28,6 +28,8 @@ pub(super) struct Wires {
     sequence: u64,
     /// Frames that arrived, by address.
     arrived: HashMap<IpAddr, VecDeque<SimDatagram>>,
+    /// The members of multicast groups. A frame for a group is copied where it arrives: it is lost for all or for none.
+    groups: HashMap<IpAddr, BTreeSet<IpAddr>>,
     directions: HashMap<(IpAddr, IpAddr), Direction>,
     filter: Filter,
     counters: SimCounters,
@@ -58,6 +60,7 @@ impl Wires {
             travelling: BinaryHeap::new(),
             sequence: 0,
             arrived: HashMap::new(),
+            groups: HashMap::new(),
             directions: HashMap::new(),
             filter: Box::new(|_| Verdict::Forward),
             counters: SimCounters::default(),
@@ -66,6 +69,17 @@ impl Wires {
 
     pub(super) fn attach(&mut self, address: IpAddr) {
         self.arrived.entry(address).or_default();
+    }
+
+    /// Copies of what is sent to `group` go to `member` from now on.
+    pub(super) fn join(&mut self, group: IpAddr, member: IpAddr) {
+        self.groups.entry(group).or_default().insert(member);
+    }
+
+    pub(super) fn leave(&mut self, group: IpAddr, member: IpAddr) {
+        if let Some(members) = self.groups.get_mut(&group) {
+            members.remove(&member);
+        }
     }
 
     pub(super) const fn now(&self) -> Instant {
@@ -98,13 +112,26 @@ impl Wires {
             let Some(Travelling { frame, .. }) = self.travelling.pop() else {
                 break;
             };
-            if let Some(arrived) = self.arrived.get_mut(&frame.flow.destination) {
-                arrived.push_back(frame);
-                self.counters.delivered += 1;
-            } else {
-                self.counters.unroutable += 1;
+            self.deliver(frame);
+        }
+    }
+
+    /// Makes a frame receivable for its destination, or for every member of that group.
+    fn deliver(&mut self, frame: SimDatagram) {
+        let destination = frame.flow.destination;
+        let mut delivered = 0;
+        for member in self.groups.get(&destination).into_iter().flatten() {
+            if let Some(arrived) = self.arrived.get_mut(member) {
+                arrived.push_back(frame.clone());
+                delivered += 1;
             }
         }
+        if let Some(arrived) = self.arrived.get_mut(&destination) {
+            arrived.push_back(frame);
+            delivered += 1;
+        }
+        self.counters.delivered += delivered;
+        self.counters.unroutable += u64::from(delivered == 0);
     }
 
     /// Up to `most` frames that arrived at `address`, and whether to believe them unchecked.

@@ -7,6 +7,8 @@ use std::os::fd::AsFd;
 use libc::c_int;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::receive::Receiver;
+use crate::port::interface::index_of;
 use crate::port::sys;
 use crate::wire::UDP_PORT;
 
@@ -26,14 +28,10 @@ pub(super) struct Local {
     pub(super) address: IpAddr,
     /// Interface index of a link-local IPv6 address, else 0.
     pub(super) scope: u32,
-    pub(super) receiver: Socket,
+    pub(super) receiver: Receiver,
     transmitters: Vec<Transmitter>,
     /// Whether the kernel cuts runs into datagrams on the way out of this address (`UDP_SEGMENT`).
     pub(super) segmentation: bool,
-    /// The receiver's last `SO_RXQ_OVFL`.
-    pub(super) overflow: u32,
-    /// How many messages to ask the receiver for in the next call.
-    pub(super) receive_limit: usize,
 }
 
 /// A socket that sends, bound to a source port.
@@ -58,11 +56,9 @@ impl Local {
         Ok(Self {
             address,
             scope,
-            receiver,
+            receiver: Receiver::new(address, receiver),
             transmitters: Vec::new(),
             segmentation: true,
-            overflow: 0,
-            receive_limit: super::receive::SUPER_PACKETS,
         })
     }
 
@@ -86,7 +82,9 @@ impl Local {
 
     /// The socket behind an index that [`transmitter`](Self::transmitter) gave.
     pub(super) fn socket(&self, index: TransmitterIndex) -> &Socket {
-        index.and_then(|index| self.transmitters.get(index)).map_or(&self.receiver, |transmitter| &transmitter.socket)
+        index
+            .and_then(|index| self.transmitters.get(index))
+            .map_or(&self.receiver.socket, |transmitter| &transmitter.socket)
     }
 
     /// The UDP source port that the socket behind `index` writes.
@@ -102,6 +100,7 @@ impl Transmitter {
         sys::grow_buffers(socket.as_fd(), SOCKET_BUFFER);
         // Nothing is read here, so let nothing that a stranger sends be stored here.
         sys::attach_filter(socket.as_fd(), &[sys::DROP_ALL])?;
+        set_multicast_interface(&socket, address)?;
         let _ = socket.set_recv_buffer_size(0);
         let first = source_port.max(SOURCE_PORT_BASE) - SOURCE_PORT_BASE;
         let mut busy = io::Error::from(io::ErrorKind::AddrInUse);
@@ -144,8 +143,16 @@ fn open(address: IpAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// Sends what is for a multicast group out of the interface that has `address`, instead of where routes lead.
+fn set_multicast_interface(socket: &Socket, address: IpAddr) -> io::Result<()> {
+    match address {
+        IpAddr::V4(address) => socket.set_multicast_if_v4(&address),
+        IpAddr::V6(_) => socket.set_multicast_if_v6(index_of(address)?),
+    }
+}
+
 /// Asks the kernel to join datagrams of a flow, to tell what the IP header said, and what it dropped.
-fn set_receive_options(socket: &Socket, address: IpAddr) -> io::Result<()> {
+pub(super) fn set_receive_options(socket: &Socket, address: IpAddr) -> io::Result<()> {
     let options: &[(c_int, c_int, c_int)] = if address.is_ipv4() {
         &[(libc::IPPROTO_IP, libc::IP_RECVTOS, 1), (libc::IPPROTO_IP, libc::IP_RECVTTL, 1)]
     } else {
@@ -167,7 +174,7 @@ fn set_all(socket: &Socket, options: &[(c_int, c_int, c_int)]) -> io::Result<()>
     options.iter().try_for_each(|&(level, name, value)| sys::set_option(socket.as_fd(), level, name, value))
 }
 
-fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
+pub(super) fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
     match address {
         IpAddr::V4(_) => SocketAddr::new(address, port),
         IpAddr::V6(address) => SocketAddrV6::new(address, port, 0, scope).into(),

@@ -1,9 +1,11 @@
 //! Taking super-packets apart.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use super::local::Local;
+use socket2::Socket;
+
 use crate::port::PortCounters;
 use crate::port::arrived::Arrived;
 use crate::port::message::Incoming;
@@ -12,38 +14,53 @@ use crate::wire::Arrival;
 
 /// How many messages one call asks for while the kernel joins datagrams into super-packets of up to 64 KiB: enough to
 /// spread the cost of the call, little enough to stay in the cache. Single datagrams are taken by [`RECEIVE_BATCH`].
-pub(super) const SUPER_PACKETS: usize = 4;
+const SUPER_PACKETS: usize = 4;
 
-/// Receives a burst at `local`; returns how many datagrams it took off the socket.
-pub(super) fn receive(
-    local: &mut Local,
-    batch: &mut ReceiveBatch,
-    counters: &mut PortCounters,
-    sink: &mut dyn FnMut(Arrival<'_>),
-) -> io::Result<usize> {
-    let limit = local.receive_limit;
-    let count = batch.receive(local.receiver.as_fd(), limit)?;
-    if count == 0 {
-        return Ok(0);
+/// A socket that receives what is sent to port 4791 of one address: of this host, or a multicast group.
+pub(super) struct Receiver {
+    pub(super) address: IpAddr,
+    pub(super) socket: Socket,
+    /// The socket's last `SO_RXQ_OVFL`.
+    overflow: u32,
+    /// How many messages to ask it for in the next call.
+    limit: usize,
+}
+
+impl Receiver {
+    pub(super) fn new(address: IpAddr, socket: Socket) -> Self {
+        Self { address, socket, overflow: 0, limit: SUPER_PACKETS }
     }
-    counters.receive_calls += 1;
-    let mut datagrams = 0;
-    for message in batch.messages(count) {
-        if let Some(overflow) = message.overflow {
-            counters.receive_overflow += u64::from(overflow.wrapping_sub(local.overflow));
-            local.overflow = overflow;
+
+    /// Receives a burst; returns how many datagrams it took off the socket.
+    pub(super) fn receive(
+        &mut self,
+        batch: &mut ReceiveBatch,
+        counters: &mut PortCounters,
+        sink: &mut dyn FnMut(Arrival<'_>),
+    ) -> io::Result<usize> {
+        let count = batch.receive(self.socket.as_fd(), self.limit)?;
+        if count == 0 {
+            return Ok(0);
         }
-        datagrams += split(&message, local, counters, sink);
+        counters.receive_calls += 1;
+        let mut datagrams = 0;
+        for message in batch.messages(count) {
+            if let Some(overflow) = message.overflow {
+                counters.receive_overflow += u64::from(overflow.wrapping_sub(self.overflow));
+                self.overflow = overflow;
+            }
+            datagrams += split(&message, self.address, counters, sink);
+        }
+        let joined = datagrams > count;
+        self.limit = if count == self.limit && !joined { RECEIVE_BATCH } else { SUPER_PACKETS };
+        Ok(datagrams)
     }
-    let joined = datagrams > count;
-    local.receive_limit = if count == limit && !joined { RECEIVE_BATCH } else { SUPER_PACKETS };
-    Ok(datagrams)
 }
 
 /// Hands the datagrams of one message to `sink`; returns how many it holds.
 fn split(
     message: &Incoming<'_>,
-    local: &Local,
+    destination: IpAddr,
     counters: &mut PortCounters,
     sink: &mut dyn FnMut(Arrival<'_>),
 ) -> usize {
@@ -53,7 +70,7 @@ fn split(
     };
     let arrived = Arrived {
         source,
-        destination: local.address,
+        destination,
         source_port,
         traffic_class: message.traffic_class.unwrap_or(0),
         hop_limit: message.hop_limit.unwrap_or(0),

@@ -234,7 +234,7 @@ fn an_overflow_is_counted() {
     let (a, b) = ("127.79.13.1", "127.79.13.2");
     let mut sender = UdpPort::bind(&[ip(a)]).expect("bind");
     let mut receiver = UdpPort::bind(&[ip(b)]).expect("bind");
-    receiver.locals[0].receiver.set_recv_buffer_size(20_000).expect("setsockopt");
+    receiver.locals[0].receiver.socket.set_recv_buffer_size(20_000).expect("setsockopt");
     assert_eq!(receiver.receive_buffer().expect("getsockopt"), 40_000);
     for i in 0..30 {
         // Of two lengths by turns and so of no runs longer than two.

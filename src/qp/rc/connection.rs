@@ -57,7 +57,7 @@ impl Service for ReliableConnection {
         self.requester.drain();
     }
 
-    fn post(&mut self, common: &Common, request: SendRequest) -> Result<()> {
+    fn post(&mut self, common: &Common, _around: &mut Surroundings<'_>, request: SendRequest) -> Result<()> {
         self.requester.post(common, request)
     }
 

@@ -8,7 +8,6 @@ mod inflight;
 mod probe;
 mod replay;
 mod reply;
-mod request;
 mod requester;
 mod responder;
 mod retry;

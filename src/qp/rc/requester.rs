@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use super::inflight::{Cursor, SendQueue, Wqe};
 use super::probe::Probe;
-use super::request::{self, Cut};
 use super::retry::Retry;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvent, Event};
 use crate::memory::Access;
 use crate::qp::common::{Common, Outcome, Surroundings};
 use crate::qp::gather;
+use crate::qp::request::{self, Cut};
 use crate::qp::timer::Timer;
 use crate::qp::{Attributes, State};
 use crate::time::Instant;
@@ -118,6 +118,7 @@ impl Requester {
 
     /// Adds a request to the send queue.
     pub(crate) fn post(&mut self, common: &Common, request: SendRequest) -> Result<()> {
+        request::check_connected(&request)?;
         let length = request::check(common, &request)?;
         let limit = common.capacity.max_send_wr as usize;
         if self.queue.len() >= limit {
@@ -258,8 +259,9 @@ impl Requester {
         let wqe = self.queue.get(next.cursor.index)?;
         let psn = wqe.begun?.first.plus(next.cursor.packet);
         let fetches = wqe.request.operation.fetches();
-        let cut = Cut { packet: next.cursor.packet, psns: next.psns, psn, asks };
-        match request::emit(common, around.memory, wqe, &cut, room) {
+        let (length, packets) = (wqe.length, wqe.packets);
+        let cut = Cut { mtu: common.mtu(), length, packets, packet: next.cursor.packet, psns: next.psns, psn, asks };
+        match request::emit(common, around.memory, &wqe.request, &cut, room) {
             Ok(length) => {
                 self.note_sent(common, around.now, psn, next, fetches);
                 Some(length)

@@ -1,16 +1,15 @@
 //! The receiving half: requests of the peer, executed once and in order.
 
-use super::execute::{Message, Refusal};
 use super::held::{Held, HoldBudget};
 use super::replay::{Executed, ExecutedKind, Replay};
 use super::reply::{ACK, ReadReply, Replies, Reply, Sent};
 use crate::event::{AsyncEvent, Event};
+use crate::qp::Attributes;
 use crate::qp::common::{Common, Outcome, Surroundings};
+use crate::qp::incoming::{Incoming, Refusal};
 use crate::qp::segment;
-use crate::qp::{Attributes, State};
-use crate::queue::Taken;
 use crate::wire::{Kind, NakCode, Packet, Psn, Syndrome};
-use crate::work::{Completion, CompletionKind, Status};
+use crate::work::Status;
 
 /// What the peer asks for: the message that is coming in, and the answers owed.
 ///
@@ -21,9 +20,7 @@ pub(crate) struct Responder {
     pub(super) expected: Psn,
     /// Messages completed, modulo 2^24.
     pub(super) msn: u32,
-    pub(super) message: Message,
-    /// The receive request that the message is filling.
-    pub(super) current: Option<Taken>,
+    pub(super) incoming: Incoming,
     pub(super) replies: Replies,
     pub(super) replay: Replay,
     /// A NAK for the expected PSN was sent, and this is the newest PSN seen since. What follows on it was on its way
@@ -34,8 +31,6 @@ pub(crate) struct Responder {
     waits_for_receive: bool,
     /// What arrived before its turn.
     held: Held,
-    /// A packet of this connection came in.
-    established: bool,
 }
 
 impl Responder {
@@ -43,14 +38,12 @@ impl Responder {
         Self {
             expected: attributes.receive_psn.unwrap_or_default(),
             msn: 0,
-            message: Message::None,
-            current: None,
+            incoming: Incoming::default(),
             replies: Replies::default(),
             replay: Replay::new(depth(attributes)),
             nak_sent: None,
             waits_for_receive: false,
             held: Held::new(budget),
-            established: false,
         }
     }
 
@@ -108,7 +101,7 @@ impl Responder {
         match packet.bth.psn.distance(self.expected) {
             0 => match self.take_turn(common, around, packet) {
                 Outcome::Alive => self.catch_up(common, around),
-                failed @ Outcome::Failed => failed,
+                failed => failed,
             },
             ahead @ 1.. => {
                 common.counters.out_of_seq_request += 1;
@@ -191,11 +184,8 @@ impl Responder {
     ) -> Outcome {
         common.counters.send_fatal_nak += 1;
         self.acknowledge(common, self.expected, Syndrome::Nak(code));
-        if let Some(status) = status
-            && let Some(taken) = self.current.take()
-        {
-            let failed = Completion { status, kind: CompletionKind::Receive, ..Completion::default() };
-            common.complete_taken(&taken, failed, around.events);
+        if let Some(status) = status {
+            self.incoming.fail(common, around, status);
         }
         let event = if code == NakCode::RemoteAccess {
             AsyncEvent::QpAccessError(common.qpn)
@@ -260,11 +250,8 @@ impl Responder {
     /// Reports the receive request that a message was filling as flushed. Answers that are owed stay, so that the NAK
     /// that caused this reaches the peer.
     pub(crate) fn flush(&mut self, common: &Common, around: &mut Surroundings<'_>) {
-        self.message = Message::None;
+        self.incoming.flush(common, around);
         self.held.clear();
-        if let Some(taken) = self.current.take() {
-            common.flush_taken(&taken, around.events);
-        }
     }
 
     /// Owes nothing any more.
@@ -274,10 +261,7 @@ impl Responder {
 
     /// Reports the first packet of a connection that waits in RTR.
     pub(crate) fn note_arrival(&mut self, common: &Common, around: &mut Surroundings<'_>) {
-        let is_first = !std::mem::replace(&mut self.established, true);
-        if is_first && common.state == State::ReadyToReceive {
-            around.events.push_back(Event::Async(AsyncEvent::CommunicationEstablished(common.qpn)));
-        }
+        self.incoming.note_arrival(common, around);
     }
 }
 

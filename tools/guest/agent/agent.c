@@ -111,7 +111,7 @@ static const struct {
 	{"destroy", do_destroy}, {"attach", do_attach},     {"detach", do_detach}, {"fill", do_fill},
 	{"check", do_check},     {"hash", do_hash},         {"peek", do_peek},     {"poke", do_poke},
 	{"send", do_send},       {"recv", do_recv},         {"recvn", do_recvn},   {"poll", do_poll},
-	{"notify", do_notify},   {"await", do_await},       {"events", do_events},
+	{"notify", do_notify},   {"await", do_await},       {"events", do_events}, {"join", do_join},
 };
 
 static void dispatch(struct session *session, struct request *request)

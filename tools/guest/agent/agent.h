@@ -82,6 +82,7 @@ void do_modify(struct session *session, struct request *request);
 void do_query(struct session *session, struct request *request);
 void do_attach(struct session *session, struct request *request);
 void do_detach(struct session *session, struct request *request);
+void do_join(struct session *session, struct request *request);
 
 /* memory.c */
 void do_fill(struct session *session, struct request *request);

@@ -3,7 +3,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* An IPv6 address, or an IPv4 address, which is mapped. */
 union ibv_gid parse_gid(const char *text)
@@ -191,4 +193,23 @@ void do_detach(struct session *session, struct request *request)
 
 	if (error)
 		refuse(error, "ibv_detach_mcast: %s", strerror(error));
+}
+
+/* join mgid=: has the guest's IP stack join a group on eth0, as long as the session lasts. Attaching a QP does not (rxe only
+ * lets the frames of an IPv6 group in, and of an IPv4 group not even those), so without this nothing arrives. */
+void do_join(struct session *session, struct request *request)
+{
+	union ibv_gid mgid = parse_gid(needed_option(request, "mgid"));
+	int family = address_class(&mgid) == AF_INET ? AF_INET : AF_INET6;
+	struct group_req group = {.gr_interface = if_nametoindex("eth0")};
+	int fd = socket(family, SOCK_DGRAM, 0);
+
+	(void)session;
+	group.gr_group.ss_family = family;
+	if (family == AF_INET)
+		memcpy(&((struct sockaddr_in *)&group.gr_group)->sin_addr, mgid.raw + 12, 4);
+	else
+		memcpy(&((struct sockaddr_in6 *)&group.gr_group)->sin6_addr, mgid.raw, 16);
+	if (fd < 0 || setsockopt(fd, family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6, MCAST_JOIN_GROUP, &group, sizeof group))
+		refuse(errno, "cannot join the group: %s", strerror(errno));
 }

@@ -1,5 +1,5 @@
-//! `uroce pingpong`: two ends send each other messages in turn. Either end can be `ibv_rc_pingpong` or `ibv_srq_pingpong` of
-//! rdma-core, on the kernel's rxe or on a network card.
+//! `uroce pingpong`: two ends send each other messages in turn. Either end can be `ibv_rc_pingpong`, `ibv_uc_pingpong`,
+//! `ibv_ud_pingpong` or `ibv_srq_pingpong` of rdma-core, on the kernel's rxe or on a network card.
 
 mod exchange;
 mod handshake;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use uroce::verbs::{ConnectOptions, Context, Mtu, Peer, QueuePair, random_psn};
+use uroce::verbs::{ConnectOptions, Context, Mtu, Peer, random_psn};
 
 use self::exchange::{End, Report};
 use self::handshake::Address;
 use crate::output::say;
 use crate::{device, net};
 
-/// Exchange messages in turn with a peer that runs this command, ibv_rc_pingpong or ibv_srq_pingpong
+/// Exchange messages in turn with a peer that runs this command, or ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The service (rc, which may be left out, or srq: several connections on a shared receive queue), and the host of the
-    /// server; without a host, be the server
-    #[arg(value_name = "rc | srq | HOST", num_args = 0..=2)]
+    /// The service, rc by default (srq: several rc connections on a shared receive queue), and the host of the server; without
+    /// a host, be the server
+    #[arg(value_name = "rc | uc | ud | srq | HOST", num_args = 0..=2)]
     words: Vec<String>,
     /// TCP port over which both ends get to know each other
     #[arg(short, long, default_value_t = 18515)]
@@ -50,9 +50,9 @@ pub(crate) struct Arguments {
     /// Connections (srq only); both ends must have the same number
     #[arg(short = 'q', long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=handshake::PLACES as i64))]
     num_qp: u32,
-    /// Bytes of a message
-    #[arg(short, long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(..=1 << 30))]
-    size: u32,
+    /// Bytes of a message; 4096 by default, 1024 with ud, whose messages are one packet
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(..=1 << 30))]
+    size: Option<u32>,
     /// Sleep until a completion comes, instead of polling
     #[arg(short, long)]
     events: bool,
@@ -71,17 +71,25 @@ const EXAMPLES: &str = "\
 Examples:
   uroce pingpong                           be the server; the client says which device it comes to
   uroce pingpong 192.0.2.1                 be the client of a server on 192.0.2.1
+  uroce pingpong ud 192.0.2.1              datagrams; nothing makes up for one that is lost
+  uroce pingpong srq -q 4 192.0.2.1        four connections on a shared receive queue
   ibv_rc_pingpong -d rxe0 -g 1             the server may also be the kernel's
-  uroce pingpong srq -q 4 192.0.2.1        four connections on a shared receive queue; the peer may be ibv_srq_pingpong
   uroce pingpong -d uroce_eth0 -g 1 -s 65536 -n 100 -c 192.0.2.1";
 
 /// Services that the peers' tools know.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Service {
     Rc,
     Uc,
     Ud,
     Srq,
+}
+
+impl Service {
+    /// Bytes of a message: as the peers' tools have it, when nothing else is asked for (ud: whatever its help says).
+    fn size(self, arguments: &Arguments) -> u32 {
+        arguments.size.unwrap_or(if self == Self::Ud { 1024 } else { 4096 })
+    }
 }
 
 /// How long a peer may take to answer in the handshake.
@@ -103,12 +111,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if service == Service::Srq {
         return srq::run(stream, &context, index, arguments, server.is_some());
     }
-    let end = End::new(&context, arguments, server.is_some())?;
+    let mut end = End::new(&context, service, arguments, server.is_some())?;
     let own = end.qp().local(random_psn()).at(context.address(index)?);
     say!("  local address:  {}", Address(own))?;
-    connect(stream, &context, &end, own, index, arguments, server.is_some())?;
+    connect(stream, &context, &mut end, own, index, arguments, server.is_some())?;
     let report = end.exchange(arguments.iters)?;
-    print(&report, arguments)?;
+    print(&report, service.size(arguments), arguments.iters)?;
     if arguments.chk && server.is_none() {
         end.check()?;
     }
@@ -124,9 +132,6 @@ fn service_and_server(words: &[String]) -> Result<(Service, Option<&str>)> {
         },
         [] => (Service::Rc, words),
     };
-    if !matches!(service, Service::Rc | Service::Srq) {
-        bail!("{} pingpong is not there: rc and srq are", words.first().map_or("", String::as_str));
-    }
     match rest {
         [] => Ok((service, None)),
         [host] => Ok((service, Some(host))),
@@ -139,13 +144,14 @@ fn service_and_server(words: &[String]) -> Result<(Service, Option<&str>)> {
 fn connect(
     mut stream: TcpStream,
     context: &Context,
-    end: &End,
+    end: &mut End,
     own: Peer,
     index: u8,
     arguments: &Arguments,
     client: bool,
 ) -> Result<()> {
-    let ready = |peer: &Peer| make_ready(end.qp(), context, own, peer, index, arguments);
+    let options = options(arguments, index);
+    let mut ready = |peer: &Peer| end.connect(own.psn, peer, &options).with_context(|| refusal(context, peer, index));
     let peer = if client {
         handshake::tell(&mut stream, &own)?;
         let peer = handshake::learn(&mut stream)?;
@@ -163,38 +169,33 @@ fn connect(
     Ok(())
 }
 
-/// Connects a queue pair.
-fn make_ready(
-    qp: &QueuePair,
-    context: &Context,
-    own: Peer,
-    peer: &Peer,
-    index: u8,
-    arguments: &Arguments,
-) -> Result<()> {
-    let options = ConnectOptions {
+/// How a queue pair is connected.
+fn options(arguments: &Arguments, index: u8) -> ConnectOptions {
+    ConnectOptions {
         path_mtu: Some(arguments.mtu),
         source_gid_index: Some(index),
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
         ..ConnectOptions::default()
-    };
+    }
+}
+
+/// What is said when it cannot be.
+fn refusal(context: &Context, peer: &Peer, index: u8) -> String {
     let device = context.device();
-    qp.connect(own.psn, peer, &options).with_context(|| {
-        format!(
-            "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
-            device.name,
-            peer.address,
-            device.mtu.bytes()
-        )
-    })
+    format!(
+        "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
+        device.name,
+        peer.address,
+        device.mtu.bytes()
+    )
 }
 
 /// Prints what came out, as the kernel's tool does.
-fn print(report: &Report, arguments: &Arguments) -> Result<()> {
+fn print(report: &Report, size: u32, iters: u64) -> Result<()> {
     let seconds = report.elapsed.as_secs_f64();
     // Both ways.
-    let bytes = u64::from(arguments.size) * arguments.iters * 2;
+    let bytes = u64::from(size) * iters * 2;
     say!("{bytes} bytes in {seconds:.2} seconds = {:.2} Mbit/sec", bytes as f64 * 8.0 / 1e6 / seconds)?;
-    say!("{} iters in {seconds:.2} seconds = {:.2} usec/iter", arguments.iters, seconds * 1e6 / arguments.iters as f64)
+    say!("{iters} iters in {seconds:.2} seconds = {:.2} usec/iter", seconds * 1e6 / iters as f64)
 }

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use uroce::verbs::{
     Access, Capacity, Completion, CompletionKind, ConnectOptions, Context, MemoryRegion, Operation, Peer, QpConfig,
     QueuePair, ReceiveRequest, SendRequest, SharedReceiveQueue, SrqConfig, Status, random_psn,
@@ -12,7 +12,7 @@ use uroce::verbs::{
 use super::exchange::Report;
 use super::handshake::{self, Address};
 use super::inbox::Inbox;
-use super::{Arguments, make_ready, print};
+use super::{Arguments, Service, options, print, refusal};
 use crate::output::say;
 
 /// Completions taken at once.
@@ -34,7 +34,7 @@ pub(super) fn run(
     }
     connect(&mut stream, context, &end, &own, index, arguments, client)?;
     let report = end.exchange(arguments.iters, client)?;
-    print(&report, arguments)
+    print(&report, Service::Srq.size(arguments), arguments.iters)
 }
 
 /// As for a single connection: the server is ready to receive before it answers.
@@ -47,11 +47,11 @@ fn connect(
     arguments: &Arguments,
     client: bool,
 ) -> Result<()> {
+    let options = options(arguments, index);
     let ready = |peers: &[Peer]| {
-        let links = end.links.iter().zip(own).zip(peers);
-        links
-            .into_iter()
-            .try_for_each(|((link, own), peer)| make_ready(&link.qp, context, *own, peer, index, arguments))
+        end.links.iter().zip(own).zip(peers).try_for_each(|((link, own), peer)| {
+            link.qp.connect(own.psn, peer, &options).with_context(|| refusal(context, peer, index))
+        })
     };
     let peers = if client {
         handshake::tell_all(stream, own)?;
@@ -94,7 +94,7 @@ struct End {
 impl End {
     /// Makes what an end needs, and posts the receive requests.
     fn new(context: &Context, arguments: &Arguments) -> Result<Self> {
-        let (size, rx_depth, count) = (arguments.size, arguments.rx_depth, arguments.num_qp);
+        let (size, rx_depth, count) = (Service::Srq.size(arguments), arguments.rx_depth, arguments.num_qp);
         if count > rx_depth {
             bail!("{rx_depth} receive requests are too few for {count} connections: each needs one, see -r");
         }

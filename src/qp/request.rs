@@ -1,35 +1,40 @@
 //! One request by itself: whether a queue pair takes it, and how each of its packets is written.
 
-use super::inflight::Wqe;
+use super::QpType;
+use super::common::Common;
+use super::gather;
+use super::segment;
 use crate::error::{Error, Result};
 use crate::memory::Table;
-use crate::qp::QpType;
-use crate::qp::common::Common;
-use crate::qp::gather;
-use crate::qp::segment;
-use crate::wire::{AtomicEth, Extensions, Kind, Psn, Reth, Xrceth, emit_headers, pad_of};
-use crate::work::{Operation, Payload, SendFlags, SendRequest, Status};
+use crate::wire::{AtomicEth, Deth, Extensions, Kind, Psn, Reth, Xrceth, emit_headers, pad_of};
+use crate::work::{Destination, Operation, Payload, SendFlags, SendRequest, Status};
 
 /// The largest message (rxe's `max_msg_sz` up to 6.1).
-pub(super) const MAX_MESSAGE: u64 = 1 << 31;
+pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 /// Which packet of a request is written, and how.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
+    /// Payload bytes of a full packet.
+    pub(crate) mtu: u32,
+    /// Bytes of the message.
+    pub(crate) length: u32,
+    /// Packets of it.
+    pub(crate) packets: u32,
     /// Its index in the message.
-    pub(super) packet: u32,
+    pub(crate) packet: u32,
     /// PSNs that it takes: more than one for a READ.
-    pub(super) psns: u32,
-    pub(super) psn: Psn,
+    pub(crate) psns: u32,
+    pub(crate) psn: Psn,
     /// Whether it asks for an acknowledge.
-    pub(super) asks: bool,
+    pub(crate) asks: bool,
 }
 
 /// Whether a queue pair takes this request; the bytes of its message.
 ///
 /// # Errors
 /// [`Error::Invalid`] names what it does not take.
-pub(super) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
+pub(crate) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
     let length = request.payload.length();
     if length > MAX_MESSAGE {
         let reason = format!("{length} bytes in all; a message has at most {}", MAX_MESSAGE);
@@ -64,39 +69,56 @@ pub(super) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
     u32::try_from(length).map_err(|_| Error::invalid("sg_list", "too long"))
 }
 
-/// Writes one packet of `wqe` to `room`; its length without the ICRC.
+/// Whether a request suits a connection.
+///
+/// # Errors
+/// [`Error::Invalid`] when it names a destination: that of a connection is fixed.
+pub(crate) fn check_connected(request: &SendRequest) -> Result<()> {
+    match request.destination {
+        Some(_) => Err(Error::invalid("ah", "only a request on UD has a destination of its own")),
+        None => Ok(()),
+    }
+}
+
+/// Writes one packet of `request` to `room`; its length without the ICRC.
 ///
 /// # Errors
 /// With which status the request fails: its memory went away after it was begun, or the packet does not fit the room.
-pub(super) fn emit(
+pub(crate) fn emit(
     common: &Common,
     memory: &Table,
-    wqe: &Wqe,
+    request: &SendRequest,
     cut: &Cut,
     room: &mut [u8],
 ) -> std::result::Result<usize, Status> {
     const UNFIT: Status = Status::LocalQpOperationError;
-    let operation = &wqe.request.operation;
-    let mtu = u64::from(common.mtu());
+    let operation = &request.operation;
+    let mtu = u64::from(cut.mtu);
     let offset = u64::from(cut.packet) * mtu;
-    let rest = u64::from(wqe.length).saturating_sub(offset);
+    let rest = u64::from(cut.length).saturating_sub(offset);
     let carried = if operation.fetches() { 0 } else { rest.min(mtu) as usize };
 
-    let position = segment::position(cut.packet, wqe.packets);
+    let position = segment::position(cut.packet, cut.packets);
     let mut bth = common.header(segment::request_opcode(operation, position), cut.psn);
     bth.pad = pad_of(carried);
     bth.ack_request = cut.asks;
     let info = bth.opcode.info().ok_or(UNFIT)?;
-    bth.solicited = wqe.request.flags.contains(SendFlags::SOLICITED)
+    bth.solicited = request.flags.contains(SendFlags::SOLICITED)
         && position.is_last()
         && (info.kind == Kind::Send || matches!(operation, Operation::WriteImmediate(..)));
 
-    let mut extensions = extensions(operation, wqe.length, offset, rest.min(u64::from(cut.psns) * mtu));
-    extensions.xrceth = wqe.request.srq.map(|srq| Xrceth { srq });
+    let mut extensions = extensions(operation, cut.length, offset, rest.min(u64::from(cut.psns) * mtu));
+    extensions.xrceth = request.srq.map(|srq| Xrceth { srq });
+    if let Some(destination) = &request.destination {
+        bth.destination = destination.qpn;
+        let own = common.attributes.qkey.unwrap_or_default();
+        let qkey = if destination.qkey & Destination::OWN_QKEY == 0 { destination.qkey } else { own };
+        extensions.deth = Some(Deth { qkey, source: common.qpn });
+    }
     let header = emit_headers(&bth, &extensions, room).ok_or(UNFIT)?;
     let end = header + carried;
     let payload = room.get_mut(header..end).ok_or(UNFIT)?;
-    match &wqe.request.payload {
+    match &request.payload {
         Payload::Inline(bytes) => {
             let start = usize::try_from(offset).map_err(|_| UNFIT)?;
             payload.copy_from_slice(bytes.get(start..start + carried).ok_or(UNFIT)?);
