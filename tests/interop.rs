@@ -11,11 +11,15 @@ mod common;
 mod bench;
 #[path = "interop/case.rs"]
 mod case;
+#[path = "interop/conformance.rs"]
+mod conformance;
 #[path = "interop/datagram.rs"]
 mod datagram;
 #[path = "interop/lossy.rs"]
 mod lossy;
 #[path = "interop/matrix.rs"]
 mod matrix;
+#[path = "interop/memory.rs"]
+mod memory;
 #[path = "interop/pingpong.rs"]
 mod pingpong;
