@@ -46,7 +46,7 @@ fn run(kernel: Kernel) {
         bench.the_kernels_messages_fill_our_queue();
         bench.our_messages_fill_the_kernels_queue();
         bench.an_empty_queue_is_waited_for();
-        bench.events_of_an_error();
+        bench.events_of_an_error(kernel);
         println!("{kernel:?}, {backend:?}: {LINKS} RC queue pairs and one UD on a shared receive queue, both ways");
     }
 }
@@ -201,15 +201,17 @@ impl Bench {
     }
 
     /// A queue pair in error takes nothing more, and says so; the others go on.
-    fn events_of_an_error(&mut self) {
+    fn events_of_an_error(&mut self, kernel: Kernel) {
         self.receive(30..32);
         self.agent.request(&format!("recvn srq 2 30 mr 0 {PLACE} {PLACE}")).unwrap();
         let error = uroce::verbs::Attributes { state: Some(State::Error), ..Default::default() };
         self.links[0].modify(&error).unwrap();
         self.await_event(AsyncEvent::QpLastWqeReached(self.links[0].qpn()));
         self.agent.modify("qp0", "state=err").unwrap();
-        let events = self.agent.events(PATIENCE).unwrap();
-        assert!(events.contains(&(LAST_WQE_REACHED, self.theirs[0].value())), "{events:?}");
+        let events = self.agent.events(Duration::from_secs(2)).unwrap();
+        let told = events.contains(&(LAST_WQE_REACHED, self.theirs[0].value()));
+        // The specification asks for the event (IBTA 11.6.3.2); 6.1 does not raise it here.
+        assert_eq!(told, kernel == Kernel::V6_12, "{events:?}");
         self.agent.send("qp1", 60, "op=send sge=mr:0:100").unwrap();
         assert_eq!(self.completion().id, 30, "the request was left for the others");
         assert_eq!(self.srq.waiting().unwrap(), 1);
