@@ -32,6 +32,11 @@ impl Window {
         self.limit.saturating_sub(self.in_flight)
     }
 
+    /// What is in flight.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
     /// One queue pair's share of what is in flight changed.
     pub(crate) fn adjust(&mut self, before: u64, after: u64) {
         self.in_flight = (self.in_flight + after).saturating_sub(before);

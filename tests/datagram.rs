@@ -3,6 +3,8 @@
 
 mod common;
 
+#[path = "datagram/captures.rs"]
+mod captures;
 #[path = "datagram/hostile.rs"]
 mod hostile;
 #[path = "datagram/multicast.rs"]

@@ -24,9 +24,9 @@ pub(super) struct Groups {
 
 impl Groups {
     /// As many as the kernel's rxe has (`RXE_MAX_MCAST_GRP`).
-    const MAX_GROUPS: usize = 8192;
+    pub(super) const MAX_GROUPS: usize = 8192;
     /// Queue pairs of a group, likewise (`RXE_MAX_MCAST_QP_ATTACH`).
-    const MAX_ATTACHED: usize = 56;
+    pub(super) const MAX_ATTACHED: usize = 56;
 
     /// Attaches the queue pair at `index`; once more changes nothing.
     pub(super) fn attach(&mut self, index: usize, group: IpAddr) -> Result<()> {

@@ -89,6 +89,11 @@ impl Endpoint {
     /// Packets that one queue pair sends before another gets its turn: a run that a port sends in one call.
     const QUANTUM: u32 = 64;
 
+    /// Multicast groups that queue pairs can be attached to.
+    pub const MAX_GROUPS: usize = Groups::MAX_GROUPS;
+    /// Queue pairs that can be attached to one group.
+    pub const MAX_ATTACHED: usize = Groups::MAX_ATTACHED;
+
     /// An endpoint without queue pairs.
     #[must_use]
     pub fn new(config: Config) -> Self {
@@ -148,6 +153,18 @@ impl Endpoint {
     #[must_use]
     pub fn queue_pairs(&self) -> usize {
         self.pairs.iter().count()
+    }
+
+    /// The numbers of the queue pairs that there are, ascending.
+    pub fn qpns(&self) -> impl Iterator<Item = Qpn> {
+        self.pairs.iter().map(QueuePair::qpn)
+    }
+
+    /// What all queue pairs sent and their peers have not acknowledged, as the window counts it: bytes of payload and what
+    /// each packet takes beside it. Zero when all is quiet.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.paths.in_flight()
     }
 
     fn pair(&self, qpn: Qpn) -> Result<&QueuePair> {

@@ -46,6 +46,11 @@ impl Paths {
         share.map_or(self.most, |share| self.paths[share.path].window.room())
     }
 
+    /// What is in flight on all paths.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.paths.iter().map(|path| path.window.in_flight()).sum()
+    }
+
     /// The queue pair at `index` waits for room on its path.
     pub(super) fn wait(&mut self, index: usize) {
         if let Some(share) = self.shares.get(index).copied().flatten() {

@@ -151,6 +151,8 @@ impl QpInit {
 /// What a queue pair answers when asked (`ibv_query_qp(3)`).
 #[derive(Clone, Copy, Debug)]
 pub struct QpInfo {
+    /// Its service.
+    pub qp_type: QpType,
     /// Its state.
     pub state: State,
     /// Every attribute that was set since it left RESET; the PSNs are those of the next request to be sent and to come.

@@ -37,6 +37,10 @@ impl QueuePair {
         Self { common, service }
     }
 
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.common.qpn
+    }
+
     pub(crate) fn info(&self) -> QpInfo {
         let mut attributes = self.common.attributes;
         let [send, receive] = self.service.psns();
@@ -44,6 +48,7 @@ impl QueuePair {
         attributes.send_psn = attributes.send_psn.and(send.or(attributes.send_psn));
         attributes.receive_psn = attributes.receive_psn.and(receive.or(attributes.receive_psn));
         QpInfo {
+            qp_type: self.common.qp_type,
             state: self.common.state,
             attributes,
             capacity: self.common.capacity,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::SystemTime;
 
 use super::channel::{CompletionChannel, Sink};
@@ -15,6 +15,7 @@ use super::follow::{Follower, Place};
 use super::limits::{DeviceAttributes, PortAttributes};
 use super::open::OpenOptions;
 use super::pd::ProtectionDomain;
+use super::stat::Publisher;
 use super::xrc::XrcDomain;
 use crate::counters::Counters;
 use crate::driver::Driver;
@@ -69,9 +70,29 @@ impl Context {
     ) -> Self {
         let next_cq = AtomicU32::new(1);
         let mtu = device.mtu;
-        let inner =
-            ContextInner { _follower: follower, driver, registry, device, place, mtu, next_cq, implicit_on_demand };
-        Self { inner: Arc::new(inner) }
+        let publisher = OnceLock::new();
+        Self {
+            inner: Arc::new(ContextInner {
+                _follower: follower,
+                publisher,
+                driver,
+                registry,
+                device,
+                place,
+                mtu,
+                next_cq,
+                implicit_on_demand,
+            }),
+        }
+    }
+
+    /// Answers from now on who asks what was counted (see [`stat`](super::stat)).
+    pub(super) fn publish(&self) {
+        let _ = self.inner.publisher.set(Publisher::start(Arc::downgrade(&self.inner)));
+    }
+
+    pub(super) fn inner(&self) -> &ContextInner {
+        &self.inner
     }
 
     /// The device that was opened.
@@ -198,6 +219,8 @@ impl Context {
 pub(super) struct ContextInner {
     /// First, so that it ends before what it follows for.
     _follower: Option<Follower>,
+    /// Answers while the context lives.
+    publisher: OnceLock<Option<Publisher>>,
     pub(super) driver: Arc<Driver>,
     pub(super) registry: Arc<Registry>,
     pub(super) device: Device,

@@ -1,6 +1,7 @@
 //! What a device and its port report.
 
 use super::device::{Device, LinkState};
+use crate::endpoint::Endpoint;
 use crate::memory::Table;
 use crate::qp::{Attributes, Capacity, Mtu};
 use crate::queue::{CompletionQueue, SharedReceiveQueues};
@@ -45,6 +46,10 @@ pub struct DeviceAttributes {
     pub max_qp_rd_atomic: u8,
     /// How long an acknowledge takes at most, beside the network: 4.096 µs × 2^n.
     pub local_ca_ack_delay: u8,
+    /// Multicast groups.
+    pub max_mcast_grp: u32,
+    /// Queue pairs attached to one group.
+    pub max_mcast_qp_attach: u32,
     /// Partition keys.
     pub max_pkeys: u16,
     /// Ports.
@@ -73,6 +78,8 @@ impl DeviceAttributes {
             max_pd: 1 << 20,
             max_qp_rd_atomic: Attributes::MAX_RD_ATOMIC,
             local_ca_ack_delay: 15,
+            max_mcast_grp: Endpoint::MAX_GROUPS as u32,
+            max_mcast_qp_attach: Endpoint::MAX_ATTACHED as u32,
             max_pkeys: 1,
             port_count: 1,
         }

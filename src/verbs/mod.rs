@@ -51,6 +51,7 @@ mod pd;
 mod peer;
 mod qp;
 mod srq;
+pub mod stat;
 mod window;
 mod xrc;
 

@@ -66,6 +66,7 @@ pub struct OpenOptions {
     hold_bytes: usize,
     pcap: Option<PathBuf>,
     faults: Option<Faults>,
+    publish: bool,
     implicit_on_demand: bool,
 }
 
@@ -80,6 +81,7 @@ impl OpenOptions {
             hold_bytes: endpoint::Config::DEFAULT_HOLD_BYTES,
             pcap: None,
             faults: None,
+            publish: true,
             implicit_on_demand: false,
         }
     }
@@ -137,6 +139,13 @@ impl OpenOptions {
         self
     }
 
+    /// Whether other processes of the same user can see what the device counts (see [`stat`](super::stat)); they can by default.
+    #[must_use]
+    pub fn publish(mut self, publish: bool) -> Self {
+        self.publish = publish;
+        self
+    }
+
     /// Whether a program may register its whole address space
     /// ([`register_implicit`](super::ProtectionDomain::register_implicit)); not by default.
     #[must_use]
@@ -173,7 +182,11 @@ impl OpenOptions {
         let driver = Arc::new(Driver::start(endpoint, port, move |event| events.dispatch(event))?);
         let place = Place::new(addresses, device.state);
         let follower = self.follow(&device, &driver, &place)?;
-        Ok(Context::new(driver, registry, device, place, follower, self.implicit_on_demand))
+        let context = Context::new(driver, registry, device, place, follower, self.implicit_on_demand);
+        if self.publish {
+            context.publish();
+        }
+        Ok(context)
     }
 
     /// Has the context follow its interface. Loopback does not change, and addresses that were named stay.

@@ -68,12 +68,16 @@ pub struct Side {
 impl Side {
     /// An endpoint at 10.0.0.`n` with one queue pair, in RESET.
     pub fn new(network: &Network, n: u8, options: &Options) -> Self {
-        let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
+        Self::at(network, IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)), 1, [n; 32], options)
+    }
+
+    /// An endpoint at `address` with one queue pair, in RESET; a slot of 0 numbers queue pairs as the kernel does.
+    pub fn at(network: &Network, address: IpAddr, slot: u8, seed: [u8; 32], options: &Options) -> Self {
         let mut endpoint = Endpoint::new(Config {
-            slot: 1,
+            slot,
             gids: vec![address],
             mtu: Mtu::Mtu4096,
-            seed: [n; 32],
+            seed,
             window: Config::DEFAULT_WINDOW,
             hold_bytes: options.hold_bytes,
         });

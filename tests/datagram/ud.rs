@@ -1,11 +1,12 @@
 //! UD: one packet a message, from anyone who knows the Q_Key.
 
 use uroce::port::Verdict;
-use uroce::qp::{AddressVector, Attributes, QpType, State};
+use uroce::qp::{AddressVector, Attributes, QpInit, QpType, State};
+use uroce::queue::SrqInit;
 use uroce::wire::{Grh, Qpn};
 use uroce::work::{CompletionKind, Destination, Operation, ReceiveRequest, SendRequest, Status, Tag};
 
-use crate::common::pair::{Options, Pair, QKEY, Side, connect, to};
+use crate::common::pair::{Options, Pair, QKEY, Side, connect, init, to};
 use crate::common::watch::watch;
 use crate::uc::SECOND;
 
@@ -192,4 +193,35 @@ fn order_means_nothing() {
     assert_eq!(tags[0], Tag::Immediate(1));
     tags.sort_by_key(|tag| if let Tag::Immediate(n) = tag { *n } else { 99 });
     assert_eq!(tags, (0..8).map(Tag::Immediate).collect::<Vec<_>>());
+}
+
+/// A shared receive queue serves datagrams and connections alike; a datagram that finds nothing there is dropped, and
+/// the completion tells which queue pair it came to.
+#[test]
+fn a_shared_receive_queue_serves_datagrams() {
+    for options in [options(), crate::uc::options()] {
+        let mut pair = Pair::clean(options);
+        let limits = SrqInit { pd: pair.b.pd, max_wr: 4, max_sge: 1, extended: None };
+        let srq = pair.b.endpoint.create_srq(limits).unwrap();
+        let init = QpInit { qp_type: options.qp_type, srq: Some(srq), ..init(pair.b.pd, &pair.b.cq) };
+        let shared = pair.b.endpoint.create_qp(init).unwrap();
+        let psns = options.psns;
+        let (to_a, to_b) = ((pair.a.qpn, pair.a.address), (shared, pair.b.address));
+        connect(&mut pair.b, shared, &options, [psns[1], psns[0]], to_a);
+        let from = pair.a.qpn;
+        pair.a.endpoint.modify_qp(pair.now, from, &to(State::Reset)).unwrap();
+        connect(&mut pair.a, from, &options, psns, to_b);
+        pair.b.endpoint.post_srq_receive(srq, ReceiveRequest::new(7, &[pair.b.sge(0, 4096)])).unwrap();
+        for id in 0..2 {
+            let request = SendRequest::new(id, Operation::SendImmediate(id as u32), &[pair.a.sge(0, 64)]);
+            let to_shared = Destination { qpn: shared, ..destination(&pair.b) };
+            let is_datagram = options.qp_type == QpType::Ud;
+            let request = if is_datagram { request.to(to_shared) } else { request };
+            pair.a.endpoint.post_send(pair.now, from, request).unwrap();
+        }
+        pair.run(SECOND);
+        let received: Vec<_> = pair.b.completions.iter().map(|c| (c.id, c.qpn, c.tag)).collect();
+        assert_eq!(received, [(7, shared, Tag::Immediate(0))]);
+        assert_eq!(pair.b.counters().dropped_messages, 1);
+    }
 }

@@ -9,6 +9,7 @@ mod opening;
 mod operations;
 mod processes;
 mod sleeping;
+mod stat;
 
 use uroce::verbs::{
     Access, Arm, Completion, CompletionChannel, CompletionKind, CompletionQueue, ConnectOptions, Context, MemoryRegion,

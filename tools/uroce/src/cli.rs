@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{demo, devices, devinfo, dump, link, perf, pingpong};
+use crate::{demo, devices, devinfo, dump, link, perf, pingpong, soak, stat};
 
 /// RDMA over Converged Ethernet v2 in user space: no RDMA device, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -20,6 +20,8 @@ pub(crate) enum Command {
     Link(link::Arguments),
     Perf(perf::Arguments),
     Pingpong(pingpong::Arguments),
+    Stat(stat::Arguments),
+    Soak(soak::Arguments),
     Dump(dump::Arguments),
 }
 
@@ -30,4 +32,6 @@ Examples:
   uroce perf write bw               be a server for measurements
   uroce perf write bw 192.0.2.1     measure RDMA WRITE bandwidth to it
   uroce pingpong 192.0.2.1          exchange messages with ibv_rc_pingpong there
+  uroce stat                        what the devices of running programs counted
+  uroce soak --hours 1              look for bugs in the protocol engine
   uroce dump capture.pcap           show RoCE v2 packets, and whether their ICRC is right";

@@ -14,6 +14,8 @@ mod net;
 mod output;
 mod perf;
 mod pingpong;
+mod soak;
+mod stat;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         Command::Link(arguments) => link::run(&arguments).map(done),
         Command::Perf(arguments) => perf::run(&arguments).map(done),
         Command::Pingpong(arguments) => pingpong::run(&arguments).map(done),
+        Command::Soak(arguments) => soak::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments).map(done),
         Command::Dump(arguments) => dump::run(&arguments),
     };
     match outcome {

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Messages that each end sends
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
-    /// Bytes of a message; 4096 by default, 2048 with ud, whose messages are one packet
+    /// Bytes of a message; 4096 by default, 1024 with ud, whose messages are one packet
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(..=1 << 30))]
     size: Option<u32>,
     /// Sleep until a completion comes, instead of polling
@@ -78,9 +78,9 @@ enum Service {
 }
 
 impl Service {
-    /// Bytes of a message: as the peers' tools have it, when nothing else is asked for.
+    /// Bytes of a message: as the peers' tools have it, when nothing else is asked for (ud: whatever its help says).
     fn size(self, arguments: &Arguments) -> u32 {
-        arguments.size.unwrap_or(if self == Self::Ud { 2048 } else { 4096 })
+        arguments.size.unwrap_or(if self == Self::Ud { 1024 } else { 4096 })
     }
 }
 

@@ -1,0 +1,278 @@
+//! One direction of a connection: requests from one queue pair, and what they must do at the other.
+
+use std::collections::VecDeque;
+
+use uroce::work::{
+    CompletionKind, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, SgeList, Status, Tag,
+};
+
+use crate::host::Area;
+use crate::plan::Verb;
+use crate::random::Random;
+
+/// The first bytes of every area: cells of atomics, then the place that [`Verb::WriteHot`] overwrites.
+const CELLS: usize = 64;
+const HOT: usize = 64;
+/// What every operation of a direction shares, in order.
+pub(crate) const SHARED: usize = CELLS + HOT;
+
+/// Ids of receive requests start here, those of send requests at 0.
+pub(crate) const RECEIVES: u64 = 1 << 32;
+
+/// Memory of one queue pair, and what it holds before any request changes it.
+pub(crate) struct End {
+    pub(crate) area: Area,
+    pub(crate) image: Vec<u8>,
+    used: usize,
+}
+
+impl End {
+    pub(crate) fn new(area: Area) -> Self {
+        let image = vec![0; area.len()];
+        Self { area, image, used: SHARED }
+    }
+
+    /// Bytes that requests of these lengths need at one end.
+    pub(crate) fn needs(lengths: impl Iterator<Item = usize>) -> usize {
+        SHARED + lengths.map(|length| length.max(8) + 40).sum::<usize>()
+    }
+
+    /// A place for `length` bytes that nothing else uses, with a gap behind it.
+    fn place(&mut self, length: usize) -> usize {
+        let offset = self.used;
+        self.used = (self.used + length + 16).next_multiple_of(8);
+        offset
+    }
+
+    /// A place that holds these bytes.
+    fn hold(&mut self, bytes: &[u8]) -> usize {
+        let offset = self.place(bytes.len());
+        self.area.write(offset, bytes);
+        self.image[offset..offset + bytes.len()].copy_from_slice(bytes);
+        offset
+    }
+
+    /// A place as a list of one to three elements, perhaps with empty ones.
+    fn list(&self, offset: usize, length: usize, random: &mut Random) -> SgeList {
+        if random.once_in(2) {
+            return SgeList::from_slice(&[self.area.sge(offset, length)]);
+        }
+        let mut cuts = [0, random.below(length + 1), random.below(length + 1), length];
+        cuts.sort_unstable();
+        cuts.windows(2).map(|cut| self.area.sge(offset + cut[0], cut[1] - cut[0])).collect()
+    }
+}
+
+/// A request that was posted, and what must come of it.
+pub(crate) struct Op {
+    pub(crate) verb: Verb,
+    pub(crate) kind: CompletionKind,
+    pub(crate) length: usize,
+    pub(crate) is_signalled: bool,
+    /// What it puts into the requester's memory.
+    pub(crate) near: Option<(usize, Vec<u8>)>,
+    /// What it puts into the responder's memory.
+    pub(crate) far: Option<(usize, Vec<u8>)>,
+    /// What the shared part of the responder's memory holds after it.
+    pub(crate) shared: [u8; SHARED],
+    /// What the receive request that it consumes reports.
+    pub(crate) message: Option<Message>,
+}
+
+/// What a receive request reports of the message that consumed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) kind: CompletionKind,
+    pub(crate) tag: Tag,
+    pub(crate) is_solicited: bool,
+}
+
+impl Op {
+    /// How it fails, if it does.
+    pub(crate) fn failure(&self) -> Option<Status> {
+        match self.verb {
+            Verb::WriteUnknownKey | Verb::ReadOutOfRange => Some(Status::RemoteAccessError),
+            Verb::AtomicMisaligned => Some(Status::RemoteInvalidRequestError),
+            Verb::SendUnknownKey => Some(Status::LocalProtectionError),
+            _ => None,
+        }
+    }
+}
+
+/// The requests of a direction, and the receive requests for them.
+#[derive(Default)]
+pub(crate) struct Direction {
+    pub(crate) ops: Vec<Op>,
+    shared: Option<[u8; SHARED]>,
+    /// Not posted yet.
+    pub(crate) receives: VecDeque<ReceiveRequest>,
+    pub(crate) receives_posted: usize,
+    messages: u64,
+}
+
+/// What a request is made of.
+struct Made {
+    operation: Operation,
+    payload: Payload,
+    near: Option<(usize, Vec<u8>)>,
+    far: Option<(usize, Vec<u8>)>,
+}
+
+impl Direction {
+    /// The next request of this verb; [`posted`](Self::posted) when the queue pair took it.
+    pub(crate) fn make(
+        &mut self,
+        verb: Verb,
+        length: usize,
+        random: &mut Random,
+        ends: (&mut End, &mut End),
+        counter: &Area,
+    ) -> (SendRequest, Op, Option<ReceiveRequest>) {
+        let (near, far) = ends;
+        let before = self.shared.unwrap_or([0; SHARED]);
+        let mut shared = before;
+        let immediate = random.bits() as u32;
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::SIGNALED, !random.once_in(4));
+        flags.set(SendFlags::FENCE, random.once_in(8));
+        flags.set(SendFlags::SOLICITED, random.once_in(8));
+        let made = match verb {
+            Verb::Read => read(length, random, near, far),
+            Verb::CompareAndSwap | Verb::FetchAndAdd => atomic(verb, random, near, far, &mut shared),
+            Verb::Count => {
+                // What it finds is checked for all connections together.
+                let target = near.place(8);
+                let operation = Operation::FetchAndAdd { remote: counter.remote(0), add: 1 };
+                let payload = Payload::Memory(near.list(target, 8, random));
+                Made { operation, payload, near: Some((target, Vec::new())), far: None }
+            }
+            _ if verb.is_bad() => bad(verb, length, near, far),
+            _ => outbound(verb, length, immediate, random, near, far, &mut shared),
+        };
+        let tag = if matches!(verb, Verb::Send) { Tag::None } else { Tag::Immediate(immediate) };
+        let kind = match verb {
+            Verb::Send | Verb::SendImmediate | Verb::SendUnknownKey => Some(CompletionKind::Receive),
+            Verb::WriteImmediate => Some(CompletionKind::ReceiveWriteImmediate),
+            _ => None,
+        };
+        // What is never sent consumes nothing.
+        let kind = kind.filter(|_| !verb.is_bad());
+        let message = kind.map(|kind| Message { kind, tag, is_solicited: flags.contains(SendFlags::SOLICITED) });
+        let id = RECEIVES + self.messages;
+        let receive = message.map(|message| match (message.kind, &made.far) {
+            (CompletionKind::Receive, Some((offset, bytes))) => {
+                let length = bytes.len() + random.below(9);
+                ReceiveRequest { id, sges: far.list(*offset, length, random) }
+            }
+            _ => ReceiveRequest::new(id, &[]),
+        });
+        let Made { operation, payload, near, far } = made;
+        let length = payload.length() as usize;
+        let is_signalled = flags.contains(SendFlags::SIGNALED);
+        let kind = CompletionKind::from(&operation);
+        let op = Op { verb, kind, length, is_signalled, near, far, shared, message };
+        let request = SendRequest {
+            id: self.ops.len() as u64,
+            operation,
+            payload,
+            flags: SendFlags::empty(),
+            srq: None,
+            destination: None,
+        };
+        (request.with_flags(flags), op, receive)
+    }
+
+    /// The queue pair took the request.
+    pub(crate) fn posted(&mut self, op: Op, receive: Option<ReceiveRequest>) {
+        self.shared = Some(op.shared);
+        self.ops.push(op);
+        self.messages += u64::from(receive.is_some());
+        self.receives.extend(receive);
+    }
+}
+
+/// A SEND or WRITE.
+fn outbound(
+    verb: Verb,
+    length: usize,
+    immediate: u32,
+    random: &mut Random,
+    near: &mut End,
+    far: &mut End,
+    shared: &mut [u8; SHARED],
+) -> Made {
+    let length = if verb == Verb::WriteHot { length.min(HOT) } else { length };
+    let bytes = random.bytes(length);
+    let payload = if length <= 512 && random.once_in(3) {
+        Payload::Inline(bytes.as_slice().into())
+    } else {
+        let source = near.hold(&bytes);
+        Payload::Memory(near.list(source, length, random))
+    };
+    let (target, placed) = if verb == Verb::WriteHot {
+        shared[CELLS..CELLS + length].copy_from_slice(&bytes);
+        (CELLS, None)
+    } else {
+        // A receive request may be 8 bytes longer.
+        let target = far.place(length + 8);
+        (target, Some((target, bytes)))
+    };
+    let remote = far.area.remote(target);
+    let operation = match verb {
+        Verb::Send => Operation::Send,
+        Verb::SendImmediate => Operation::SendImmediate(immediate),
+        Verb::WriteImmediate => Operation::WriteImmediate(remote, immediate),
+        _ => Operation::Write(remote),
+    };
+    Made { operation, payload, near: None, far: placed }
+}
+
+fn read(length: usize, random: &mut Random, near: &mut End, far: &mut End) -> Made {
+    let bytes = random.bytes(length);
+    let source = far.hold(&bytes);
+    let target = near.place(length);
+    let payload = Payload::Memory(near.list(target, length, random));
+    Made { operation: Operation::Read(far.area.remote(source)), payload, near: Some((target, bytes)), far: None }
+}
+
+/// What was in the cell tells whether every atomic before was executed, once.
+fn atomic(verb: Verb, random: &mut Random, near: &mut End, far: &End, shared: &mut [u8; SHARED]) -> Made {
+    let cell = 8 * random.below(CELLS / 8);
+    let place = &mut shared[cell..cell + 8];
+    let before = place.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    let remote = far.area.remote(cell);
+    let (operation, after) = if verb == Verb::FetchAndAdd {
+        let add = random.bits();
+        (Operation::FetchAndAdd { remote, add }, before.wrapping_add(add))
+    } else {
+        let compare = if random.once_in(2) { before } else { random.bits() };
+        let swap = random.bits();
+        (Operation::CompareAndSwap { remote, compare, swap }, if compare == before { swap } else { before })
+    };
+    place.copy_from_slice(&after.to_le_bytes());
+    let target = near.place(8);
+    let payload = Payload::Memory(near.list(target, 8, random));
+    Made { operation, payload, near: Some((target, before.to_le_bytes().to_vec())), far: None }
+}
+
+/// What must fail, and change nothing.
+fn bad(verb: Verb, length: usize, near: &mut End, far: &mut End) -> Made {
+    let length = length.max(1);
+    let place = near.place(length);
+    let mut sge = near.area.sge(place, length);
+    let remote = far.area.remote(0);
+    let unknown = Remote { rkey: 0, ..remote };
+    let operation = match verb {
+        Verb::WriteUnknownKey => Operation::Write(unknown),
+        Verb::ReadOutOfRange => Operation::Read(far.area.remote(far.area.len() - length + 1)),
+        Verb::AtomicMisaligned => {
+            sge.length = 8;
+            Operation::FetchAndAdd { remote: far.area.remote(4), add: 1 }
+        }
+        _ => {
+            sge = Sge { lkey: 0, ..sge };
+            Operation::Send
+        }
+    };
+    Made { operation, payload: Payload::Memory(SgeList::from_slice(&[sge])), near: None, far: None }
+}
