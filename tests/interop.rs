@@ -11,6 +11,8 @@ mod common;
 mod bench;
 #[path = "interop/case.rs"]
 mod case;
+#[path = "interop/conformance.rs"]
+mod conformance;
 #[path = "interop/datagram.rs"]
 mod datagram;
 #[path = "interop/lossy.rs"]

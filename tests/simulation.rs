@@ -28,12 +28,7 @@ fn seeds() {
     println!("{stats:?}");
     let list: Vec<_> = failures.iter().map(|(seed, error)| format!("seed {seed}: {error}")).collect();
     if let Some((seed, _)) = failures.first() {
-        panic!(
-            "{} fail:\n{}\n{}",
-            list.len(),
-            list.join("\n"),
-            report(&format!("seed {seed}"), &Plan::draw(*seed), error)
-        );
+        panic!("{} fail:\n{}\n{}", list.len(), list.join("\n"), explain(&Plan::draw(*seed)));
     }
     assert_eq!(stats.runs, count);
     assert!(stats.packets > 0 && stats.checks > 0, "{stats:?}");

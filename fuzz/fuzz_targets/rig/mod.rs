@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use uroce::endpoint::{Config, Endpoint};
 use uroce::memory::{Access, Buffer, Region};
-use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, QpType, State};
+use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, State};
 use uroce::queue::CompletionQueue;
 use uroce::time::Instant;
 use uroce::wire::{Arrival, Bth, Extensions, Opcode, Packet, Psn, Qpn, emit_headers, pad_of};
@@ -75,7 +75,7 @@ impl Rig {
         let cq = Arc::new(CompletionQueue::new(4096, 1).unwrap());
         let capacity = Capacity::default();
         let (send_cq, receive_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let init = QpInit { qp_type: QpType::Rc, pd, send_cq, receive_cq, capacity, signal_all: true };
+        let init = QpInit { capacity, signal_all: true, ..QpInit::new(pd, send_cq, receive_cq) };
         let qpn = endpoint.create_qp(init).unwrap();
 
         let buffer = Arc::new(Buffer::zeroed(GRANTED + 2 * GUARD));

@@ -34,7 +34,7 @@ pub fn campaign(first: u64, jobs: usize, more: impl Fn(&Progress) -> bool + Sync
         loop {
             let begun = next.fetch_add(1, Ordering::Relaxed);
             let progress = {
-                let (stats, failures): &(_, Vec<_>) = &*done.lock().unwrap_or_else(PoisonError::into_inner);
+                let (stats, failures): &(_, Vec<_>) = &done.lock().unwrap_or_else(PoisonError::into_inner);
                 Progress { begun, failed: failures.len(), stats: *stats }
             };
             if !more(&progress) {

@@ -7,11 +7,21 @@ impl Plan {
     /// The plan of a seed: two to six hosts, up to six connections, some tens of requests on each.
     #[must_use]
     pub fn draw(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        Self { seed, ..Self::draw_from(&mut Random::new(seed)) }
+    }
+
+    /// The plan that `bytes` stand for: any do, and a small change of them is a small change of the plan.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self::draw_from(&mut Random::given(bytes))
+    }
+
+    fn draw_from(random: &mut Random) -> Self {
+        let seed = random.bits();
         let hosts = random.pick(&[2, 2, 2, 3, 4, 6]);
         let calm = random.below(10) < 6;
         let count = random.pick(&[1, 1, 2, 3, hosts]);
-        let mut connections: Vec<_> = (0..count).map(|_| connection(&mut random, hosts, calm)).collect();
+        let mut connections: Vec<_> = (0..count).map(|_| connection(random, hosts, calm)).collect();
         let window = random.pick(&[16 * 1024, 192 * 1024, 192 * 1024]);
         let mut plan = Self {
             story: String::new(),
@@ -19,7 +29,7 @@ impl Plan {
             hosts,
             window,
             hold_bytes: random.pick(&[0, 3000, 64 * 1024]),
-            weather: weather(&mut random, calm),
+            weather: weather(random, calm),
             connections: Vec::new(),
             steps: Vec::new(),
         };
@@ -27,13 +37,13 @@ impl Plan {
         for _ in 0..requests {
             let direction = random.below(2 * count);
             let mtu = connections[direction / 2].mtu;
-            plan.steps.push(post(&mut random, direction, mtu));
-            plan.steps.extend(interlude(&mut random, count));
+            plan.steps.push(post(random, direction, mtu));
+            plan.steps.extend(interlude(random, count));
         }
         if !calm {
             for _ in 0..random.pick(&[1, 1, 2, 3]) {
                 let at = random.below(plan.steps.len());
-                let trouble = trouble(&mut random, &mut connections, hosts);
+                let trouble = trouble(random, &mut connections, hosts);
                 plan.steps.splice(at..at, trouble);
             }
         }
