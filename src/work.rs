@@ -4,8 +4,9 @@ use core::net::IpAddr;
 
 use smallvec::SmallVec;
 
+use crate::memory::{FastRegister, WindowBind};
 use crate::time::Instant;
-use crate::wire::{Qpn, SrqNumber};
+use crate::wire::{Placement, Qpn, Selectivity, SrqNumber};
 
 /// One element of a scatter/gather list: `length` bytes at `address` in the region of `lkey`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,16 +101,53 @@ pub enum Operation {
         /// What is added, modulo 2^64.
         add: u64,
     },
+    /// Eight bytes into the peer's memory, in one step; of what comes after it, nothing is seen before it.
+    AtomicWrite(Remote),
+    /// Done once earlier WRITEs to these bytes of the peer are placed so far.
+    Flush(Flush),
+    /// Binds a memory window; no packet is sent.
+    BindWindow(WindowBind),
+    /// Registers a fast region; no packet is sent.
+    FastRegister(FastRegister),
+    /// Makes a key of ours worthless, that of a bound type 2 window or of a fast region, once all earlier requests are done;
+    /// no packet is sent.
+    LocalInvalidate(u32),
+}
+
+/// What a FLUSH pushes how far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flush {
+    /// From where on.
+    pub remote: Remote,
+    /// Bytes; of no meaning when the whole region is flushed.
+    pub length: u32,
+    /// How far.
+    pub placement: Placement,
+    /// These bytes, or the whole region of the key.
+    pub selectivity: Selectivity,
 }
 
 impl Operation {
-    /// Whether the request is answered with data: a READ or an ATOMIC, which take a place of `max_rd_atomic`.
+    /// Whether the request is answered with data, which goes to its scatter list: a READ or a fetching ATOMIC.
     #[must_use]
     pub fn fetches(&self) -> bool {
         matches!(self, Self::Read(_) | Self::CompareAndSwap { .. } | Self::FetchAndAdd { .. })
     }
 
-    /// Whether it is one of the two atomics.
+    /// Whether the request is answered by a response of its own, not by an acknowledge: it takes a place of
+    /// `max_rd_atomic`.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.fetches() || matches!(self, Self::AtomicWrite(_) | Self::Flush(_))
+    }
+
+    /// Whether it is carried out here, without a packet.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        matches!(self, Self::BindWindow(_) | Self::FastRegister(_) | Self::LocalInvalidate(_))
+    }
+
+    /// Whether it is one of the two fetching atomics.
     #[must_use]
     pub fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareAndSwap { .. } | Self::FetchAndAdd { .. })
@@ -120,7 +158,7 @@ bitflags::bitflags! {
     /// `ibv_send_flags`, with the same values.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SendFlags: u32 {
-        /// Wait until all earlier READs and ATOMICs of this queue pair are complete.
+        /// Wait until all earlier requests of this queue pair that are answered (READs, ATOMICs, FLUSHes) are complete.
         const FENCE = 1;
         /// Report a completion when done (errors are always reported).
         const SIGNALED = 2;
@@ -299,6 +337,16 @@ pub enum CompletionKind {
     CompareAndSwap = 3,
     /// A fetch-and-add.
     FetchAndAdd = 4,
+    /// The binding of a memory window.
+    BindWindow = 5,
+    /// The invalidation of a key of ours.
+    LocalInvalidate = 6,
+    /// A FLUSH.
+    Flush = 8,
+    /// An ATOMIC WRITE.
+    AtomicWrite = 9,
+    /// A fast registration (`IB_WC_REG_MR` of the kernel).
+    FastRegister = 10,
     /// A receive that a SEND filled.
     Receive = 128,
     /// A receive that a WRITE with immediate consumed; its buffer is untouched.
@@ -313,6 +361,11 @@ impl From<&Operation> for CompletionKind {
             Operation::Read(_) => Self::Read,
             Operation::CompareAndSwap { .. } => Self::CompareAndSwap,
             Operation::FetchAndAdd { .. } => Self::FetchAndAdd,
+            Operation::AtomicWrite(_) => Self::AtomicWrite,
+            Operation::Flush(_) => Self::Flush,
+            Operation::BindWindow(_) => Self::BindWindow,
+            Operation::FastRegister(_) => Self::FastRegister,
+            Operation::LocalInvalidate(_) => Self::LocalInvalidate,
         }
     }
 }

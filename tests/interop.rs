@@ -17,5 +17,7 @@ mod datagram;
 mod lossy;
 #[path = "interop/matrix.rs"]
 mod matrix;
+#[path = "interop/memory.rs"]
+mod memory;
 #[path = "interop/pingpong.rs"]
 mod pingpong;

@@ -210,6 +210,7 @@ impl Endpoint {
             self.srqs.leave(srq);
         }
         self.counters.add(&pair.counters());
+        self.memory.release_pair(qpn);
         self.ready.remove(index);
         self.paths.leave(index, &mut self.ready);
         self.groups.forget(index);

@@ -5,19 +5,30 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::io;
 use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
+
 use super::{Access, PdNumber};
 
-/// Zeroed, page-aligned memory that the library owns.
+/// Page-aligned memory that the library owns: zeroed, or a file's.
 #[derive(Debug)]
 pub struct Buffer {
     start: NonNull<u8>,
-    layout: Layout,
     length: usize,
+    origin: Origin,
+}
+
+/// Where a buffer's memory came from, and so how it is given back.
+#[derive(Debug)]
+enum Origin {
+    Allocated(Layout),
+    File,
 }
 
 // SAFETY: the buffer is plain bytes; nothing about it belongs to a thread.
@@ -38,7 +49,21 @@ impl Buffer {
         // SAFETY: the layout's size is at least one.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { start, layout, length }
+        Self { start, length, origin: Origin::Allocated(layout) }
+    }
+
+    /// The `length` bytes of `file` from `offset` on, shared with everyone who maps them (`mmap(2)`). A file that is shortened
+    /// later takes the program down when the lost bytes are touched.
+    ///
+    /// # Errors
+    /// What `mmap(2)` says: the offset must be a multiple of the page size, the length not 0, the file opened for reading and
+    /// writing.
+    pub fn map_file(file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the system picks an address where nothing is; no existing memory is touched.
+        let start = unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset) }?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, length, origin: Origin::File })
     }
 
     /// Bytes.
@@ -70,8 +95,15 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout, and freed only here.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        match self.origin {
+            // SAFETY: allocated in `zeroed` with this very layout, and freed only here.
+            Origin::Allocated(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            Origin::File => {
+                // SAFETY: mapped in `map_file` with this very length, and unmapped only here.
+                let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
+                debug_assert!(unmapped.is_ok(), "munmap(2): {unmapped:?}");
+            }
+        }
     }
 }
 
@@ -83,9 +115,10 @@ pub struct Region {
     iova: u64,
     access: Access,
     pd: PdNumber,
-    peer_may_invalidate: bool,
+    /// Whether it is the whole address space, whose pages are looked for when they are touched.
+    implicit: bool,
     /// Keeps memory that the library owns alive.
-    _owner: Option<Arc<Buffer>>,
+    owner: Option<Arc<Buffer>>,
 }
 
 // SAFETY: see `Buffer`; for raw memory the promise of `Region::raw` stands in for ownership.
@@ -103,8 +136,8 @@ impl Region {
             iova,
             access,
             pd,
-            peer_may_invalidate: false,
-            _owner: Some(buffer),
+            implicit: false,
+            owner: Some(buffer),
         }
     }
 
@@ -116,7 +149,20 @@ impl Region {
     /// to be read, at any time: it must not hold a reference to bytes that change.
     #[must_use]
     pub unsafe fn raw(start: NonNull<u8>, length: usize, iova: u64, access: Access, pd: PdNumber) -> Self {
-        Self { start, length: length as u64, iova, access, pd, peer_may_invalidate: false, _owner: None }
+        Self { start, length: length as u64, iova, access, pd, implicit: false, owner: None }
+    }
+
+    /// A region over the whole address space (`ibv_reg_mr(3)` with on-demand paging, address 0 and all the length). Pages
+    /// that are not mapped, or not writable, are refused when they are touched.
+    ///
+    /// # Safety
+    /// Every byte of the program is open to whoever holds the key, as far as `access` goes: holders must name only memory
+    /// for which the promise of [`raw`](Self::raw) holds.
+    #[must_use]
+    pub unsafe fn implicit(access: Access, pd: PdNumber) -> Self {
+        // Address 0 is never a page; so the first byte is one that can be pointed at.
+        let (start, iova) = (NonNull::<u8>::dangling(), 1);
+        Self { start, length: u64::MAX - 1, iova, access, pd, implicit: true, owner: None }
     }
 
     /// Bytes.
@@ -131,17 +177,29 @@ impl Region {
         self.access
     }
 
-    /// The same region, whose key a peer may invalidate with a SEND (IBTA 10.6.5); others are safe from that.
+    /// The address of its first byte.
     #[must_use]
-    pub fn with_peer_invalidation(mut self) -> Self {
-        self.peer_may_invalidate = true;
-        self
+    pub fn iova(&self) -> u64 {
+        self.iova
     }
 
-    /// Whether a peer may invalidate its key.
+    /// Whether its memory is a file's, and so can be made persistent.
     #[must_use]
-    pub fn peer_may_invalidate(&self) -> bool {
-        self.peer_may_invalidate
+    pub fn is_file(&self) -> bool {
+        self.owner.as_ref().is_some_and(|buffer| matches!(buffer.origin, Origin::File))
+    }
+
+    /// The same memory with other rights and in another protection domain.
+    #[must_use]
+    pub fn with(self, access: Access, pd: PdNumber) -> Self {
+        Self { access, pd, ..self }
+    }
+
+    /// The part `address .. address + length` as a region whose first byte has the address `iova`; `None` when it is not
+    /// wholly inside. Of raw memory the part must not outlive the whole, whose promise it rests on.
+    pub(super) fn view(&self, address: u64, length: u64, iova: u64, access: Access) -> Option<Self> {
+        let start = self.place(address, length)?.start;
+        Some(Self { start, length, iova, access, pd: self.pd, implicit: self.implicit, owner: self.owner.clone() })
     }
 
     /// The protection domain it belongs to.
@@ -150,9 +208,20 @@ impl Region {
         self.pd
     }
 
-    /// The part `address .. address + length`, or `None` when it is not wholly inside.
+    /// The part `address .. address + length`, to be used with `access`; `None` when it is not wholly inside.
     #[must_use]
-    pub(super) fn part(&self, address: u64, length: u64) -> Option<Span<'_>> {
+    #[inline]
+    pub(super) fn part(&self, address: u64, length: u64, access: Access) -> Option<Span<'_>> {
+        let span = self.place(address, length)?;
+        if self.implicit && !span.fault_in(access.intersects(Access::CHANGES)) {
+            return None;
+        }
+        Some(span)
+    }
+
+    /// Where `address .. address + length` lies; `None` when it is not wholly inside.
+    #[inline]
+    fn place(&self, address: u64, length: u64) -> Option<Span<'_>> {
         let offset = address.checked_sub(self.iova)?;
         let end = offset.checked_add(length)?;
         if end > self.length {
@@ -160,8 +229,13 @@ impl Region {
         }
         // `length` fits usize: the region itself does.
         let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
-        // SAFETY: `offset` is inside the region, whose memory `owned` or the promise of `raw` keeps alive.
-        Some(Span::new(unsafe { self.start.add(offset) }, length))
+        let start = if self.implicit {
+            // `part` looks what is there before it hands it out.
+            ptr::with_exposed_provenance_mut(self.start.addr().get().wrapping_add(offset))
+        } else {
+            self.start.as_ptr().wrapping_add(offset)
+        };
+        Some(Span::new(NonNull::new(start)?, length))
     }
 }
 
@@ -194,6 +268,19 @@ impl<'region> Span<'region> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// Has the system bring the span's pages in (`MADV_POPULATE_READ` and `_WRITE` of `madvise(2)`); false when one is not
+    /// mapped, or not writable when that `is_change`.
+    fn fault_in(&self, is_change: bool) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let before = self.start.addr().get() % rustix::param::page_size();
+        let start = self.start.as_ptr().wrapping_sub(before);
+        let advice = if is_change { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+        // SAFETY: this advice changes no byte; for pages that are not there it fails.
+        unsafe { madvise(start.cast(), self.length.saturating_add(before), advice) }.is_ok()
     }
 
     /// Writes `bytes` to the start of the span.
@@ -234,6 +321,25 @@ impl<'region> Span<'region> {
         })
     }
 
+    /// Replaces the eight bytes in one step. `None` when the span is not eight aligned bytes.
+    #[must_use]
+    pub fn store(&self, value: u64) -> Option<()> {
+        self.atomic()?.store(value, Ordering::SeqCst);
+        Some(())
+    }
+
+    /// Writes the bytes to the file that they map (`msync(2)`), and waits until they are there.
+    ///
+    /// # Errors
+    /// What `msync(2)` says.
+    pub fn persist(&self) -> io::Result<()> {
+        // The system wants the start of a page; a mapping starts at one.
+        let before = self.start.addr().get() % rustix::param::page_size();
+        let start = self.start.as_ptr().wrapping_sub(before);
+        // SAFETY: whole pages of which at least one byte is in a live mapping; msync changes none of them.
+        Ok(unsafe { msync(start.cast(), self.length + before, MsyncFlags::SYNC) }?)
+    }
+
     /// Adds to the eight bytes; returns what was there. `None` when the span is not eight aligned bytes.
     #[must_use]
     pub fn fetch_and_add(&self, add: u64) -> Option<u64> {
@@ -254,17 +360,17 @@ mod tests {
     #[test]
     fn a_part_lies_wholly_inside_or_is_refused() {
         let (_buffer, region) = region(100);
-        assert_eq!(region.part(0x1000, 100).map(|span| span.len()), Some(100));
-        assert_eq!(region.part(0x1000 + 100, 0).map(|span| span.len()), Some(0));
+        assert_eq!(region.part(0x1000, 100, Access::empty()).map(|span| span.len()), Some(100));
+        assert_eq!(region.part(0x1000 + 100, 0, Access::empty()).map(|span| span.len()), Some(0));
         for (address, length) in [(0xfff, 1), (0x1000, 101), (0x1000 + 100, 1), (u64::MAX, 2), (0x1001, u64::MAX)] {
-            assert!(region.part(address, length).is_none(), "{address:#x}+{length}");
+            assert!(region.part(address, length, Access::empty()).is_none(), "{address:#x}+{length}");
         }
     }
 
     #[test]
     fn bytes_go_in_and_come_out() {
         let (buffer, region) = region(16);
-        region.part(0x1004, 4).unwrap().copy_in(b"abcd");
+        region.part(0x1004, 4, Access::empty()).unwrap().copy_in(b"abcd");
         let mut out = [0; 6];
         buffer.span(3, 6).unwrap().copy_out(&mut out);
         assert_eq!(&out, b"\0abcd\0");
@@ -273,13 +379,13 @@ mod tests {
     #[test]
     fn atomics_need_eight_aligned_bytes() {
         let (_buffer, region) = region(32);
-        let cell = region.part(0x1008, 8).unwrap();
+        let cell = region.part(0x1008, 8, Access::empty()).unwrap();
         assert_eq!(cell.fetch_and_add(5), Some(0));
         assert_eq!(cell.compare_and_swap(4, 9), Some(5));
         assert_eq!(cell.compare_and_swap(5, 9), Some(5));
         assert_eq!(cell.fetch_and_add(u64::MAX), Some(9));
         assert_eq!(cell.fetch_and_add(0), Some(8));
-        assert_eq!(region.part(0x1004, 8).unwrap().fetch_and_add(1), None);
-        assert_eq!(region.part(0x1008, 4).unwrap().fetch_and_add(1), None);
+        assert_eq!(region.part(0x1004, 8, Access::empty()).unwrap().fetch_and_add(1), None);
+        assert_eq!(region.part(0x1008, 4, Access::empty()).unwrap().fetch_and_add(1), None);
     }
 }

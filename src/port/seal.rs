@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::wire::icrc::{self, IpPseudo, Ipv4Pseudo, Ipv6Pseudo};
+use crate::wire::icrc::{self, IpPseudo, Ipv4Pseudo, Ipv6Pseudo, rxe_flush};
 use crate::wire::{Bth, Flow, ICRC_LEN, MAX_DATAGRAM};
 
 /// Writes the ICRC into the last four bytes of `frame`, in front of which the datagram stands (BTH to pad).
@@ -14,7 +14,12 @@ pub(super) fn seal(flow: &Flow, source_port: u16, identification: u16, frame: &m
         return;
     };
     if let Some((datagram, icrc)) = frame.split_last_chunk_mut::<ICRC_LEN>() {
-        *icrc = icrc::compute(&pseudo, source_port, datagram).to_le_bytes();
+        let value = if rxe_flush::take_mark(datagram) {
+            rxe_flush::compute(&pseudo, source_port, datagram)
+        } else {
+            icrc::compute(&pseudo, source_port, datagram)
+        };
+        *icrc = value.to_le_bytes();
     }
 }
 
@@ -57,6 +62,11 @@ pub(super) fn open<'a>(
         IpPseudo::V4(v4) => icrc::check_unknown_id(v4, headers.source_port, datagram, received),
         IpPseudo::V6(_) => (icrc::compute(&pseudo, headers.source_port, datagram) == received).then_some(0),
     };
+    let identification = identification.or_else(|| match &pseudo {
+        _ if !rxe_flush::is_flush(datagram) => None,
+        IpPseudo::V4(v4) => rxe_flush::check_unknown_id(v4, headers.source_port, datagram, received),
+        IpPseudo::V6(_) => (rxe_flush::compute(&pseudo, headers.source_port, datagram) == received).then_some(0),
+    });
     identification.map(|identification| (datagram, identification)).ok_or(Refused::Icrc)
 }
 

@@ -8,7 +8,7 @@ use super::rc::HoldBudget;
 use super::{Attributes, Capacity, Mtu, QpInit, QpType, State};
 use crate::counters::Counters;
 use crate::event::{AsyncEvent, Event};
-use crate::memory::{PdNumber, Table};
+use crate::memory::{Holder, PdNumber, Table};
 use crate::queue::{CompletionQueue, Pushed, ReceiveQueue, SharedReceiveQueues, Taken, XrcdNumber};
 use crate::time::Instant;
 use crate::wire::{Bth, Flow, Opcode, Psn, Qpn, SrqNumber};
@@ -88,6 +88,11 @@ impl Common {
             flow: None,
             counters: Counters::default(),
         }
+    }
+
+    /// Who shows the keys that its peer sends.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder { pd: self.pd, qpn: self.qpn }
     }
 
     /// Payload bytes of a full packet.

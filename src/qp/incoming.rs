@@ -102,7 +102,7 @@ impl Incoming {
             return Ok(());
         }
         if let Some(rkey) = packet.extensions.invalidate
-            && around.memory.invalidate(rkey, common.pd).is_err()
+            && around.memory.invalidate(rkey, common.holder()).is_err()
         {
             return Err(Refusal::Fatal(NakCode::RemoteAccess, Some(Status::LocalProtectionError)));
         }
@@ -137,7 +137,8 @@ impl Incoming {
             return Err(INVALID);
         }
         if carried > 0 {
-            let span = around.memory.resolve(rkey, common.pd, address, u64::from(carried), Access::REMOTE_WRITE);
+            let holder = common.holder();
+            let span = around.memory.resolve_remote(rkey, holder, address, u64::from(carried), Access::REMOTE_WRITE);
             span.map_err(|_| DENIED)?.copy_in(packet.payload);
         }
         if !is_last {
@@ -222,7 +223,7 @@ pub(crate) fn check_range(
     }
     around
         .memory
-        .resolve(reth.rkey, common.pd, reth.address, u64::from(reth.length), access)
+        .resolve_remote(reth.rkey, common.holder(), reth.address, u64::from(reth.length), access)
         .map(drop)
         .map_err(|_| DENIED)
 }

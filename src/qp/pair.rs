@@ -135,7 +135,7 @@ impl QueuePair {
         merge(&mut self.common.attributes, attributes);
         self.common.state = to;
         match (from, to) {
-            (_, State::Reset) => self.reset(),
+            (_, State::Reset) => self.reset(around),
             (State::Error, State::Error) => {}
             (_, State::Error) => self.fail(around, false),
             (State::Init, State::ReadyToReceive) => self.service.start_receiving(&self.common),
@@ -149,7 +149,8 @@ impl QueuePair {
     }
 
     /// Forgets everything: requests vanish without a completion (IBTA 10.3.1.1).
-    fn reset(&mut self) {
+    fn reset(&mut self, around: &mut Surroundings<'_>) {
+        around.memory.release_pair(self.common.qpn);
         self.common.attributes = Attributes::default();
         self.common.flow = None;
         self.common.receives.clear();

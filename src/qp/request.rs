@@ -6,8 +6,9 @@ use super::gather;
 use super::segment;
 use crate::error::{Error, Result};
 use crate::memory::Table;
-use crate::wire::{AtomicEth, Deth, Extensions, Kind, Psn, Reth, Xrceth, emit_headers, pad_of};
-use crate::work::{Destination, Operation, Payload, SendFlags, SendRequest, Status};
+use crate::wire::icrc::rxe_flush;
+use crate::wire::{AtomicEth, Deth, Extensions, Feth, Kind, Psn, Reth, Selectivity, Xrceth, emit_headers, pad_of};
+use crate::work::{Destination, Flush, Operation, Payload, SendFlags, SendRequest, Status};
 
 /// The largest message (rxe's `max_msg_sz` up to 6.1).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
@@ -28,6 +29,8 @@ pub(crate) struct Cut {
     pub(crate) psn: Psn,
     /// Whether it asks for an acknowledge.
     pub(crate) asks: bool,
+    /// Whether a FLUSH gets the ICRC of the kernel's rxe.
+    pub(crate) rxe_flush: bool,
 }
 
 /// Whether a queue pair takes this request; the bytes of its message.
@@ -60,13 +63,37 @@ pub(crate) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
             "a request of an XRC initiator names a shared receive queue of the peer",
         ));
     }
-    if request.operation.is_atomic() && length != 8 {
-        return Err(Error::invalid("sg_list", format!("{length} bytes; an atomic fetches exactly 8")));
-    }
-    if request.operation.fetches() && common.attributes.max_rd_atomic == Some(0) {
-        return Err(Error::invalid("opcode", "READ and ATOMIC need a max_rd_atomic of at least 1"));
-    }
+    check_operation(common, &request.operation, length)?;
     u32::try_from(length).map_err(|_| Error::invalid("sg_list", "too long"))
+}
+
+/// Whether a queue pair takes this operation with a payload of `length` bytes.
+fn check_operation(common: &Common, operation: &Operation, length: u64) -> Result<()> {
+    if common.qp_type != QpType::Rc && matches!(operation, Operation::AtomicWrite(_) | Operation::Flush(_)) {
+        return Err(Error::invalid(
+            "opcode",
+            format!("{:?} queue pairs have no ATOMIC WRITE and no FLUSH", common.qp_type),
+        ));
+    }
+    let is_eight = operation.is_atomic() || matches!(operation, Operation::AtomicWrite(_));
+    if is_eight && length != 8 {
+        return Err(Error::invalid("sg_list", format!("{length} bytes; an atomic moves exactly 8")));
+    }
+    if (operation.is_local() || matches!(operation, Operation::Flush(_))) && length != 0 {
+        return Err(Error::invalid("sg_list", format!("{length} bytes; {operation:?} moves none")));
+    }
+    if let Operation::Flush(flush) = operation {
+        if flush.placement.is_empty() || matches!(flush.selectivity, Selectivity::Reserved(_)) {
+            return Err(Error::invalid("flush", "names no placement or a reserved selectivity"));
+        }
+        if u64::from(flush.length) > MAX_MESSAGE {
+            return Err(Error::invalid("flush", format!("{} bytes; {MAX_MESSAGE} at most", flush.length)));
+        }
+    }
+    if operation.is_answered() && common.attributes.max_rd_atomic == Some(0) {
+        return Err(Error::invalid("opcode", "READ, ATOMIC and FLUSH need a max_rd_atomic of at least 1"));
+    }
+    Ok(())
 }
 
 /// Whether a request suits a connection.
@@ -99,7 +126,7 @@ pub(crate) fn emit(
     let carried = if operation.fetches() { 0 } else { rest.min(mtu) as usize };
 
     let position = segment::position(cut.packet, cut.packets);
-    let mut bth = common.header(segment::request_opcode(operation, position), cut.psn);
+    let mut bth = common.header(segment::request_opcode(operation, position).ok_or(UNFIT)?, cut.psn);
     bth.pad = pad_of(carried);
     bth.ack_request = cut.asks;
     let info = bth.opcode.info().ok_or(UNFIT)?;
@@ -129,6 +156,9 @@ pub(crate) fn emit(
     }
     let length = end + usize::from(bth.pad);
     room.get_mut(end..length).ok_or(UNFIT)?.fill(0);
+    if cut.rxe_flush && info.kind == Kind::Flush {
+        rxe_flush::mark(room);
+    }
     Ok(length)
 }
 
@@ -139,7 +169,7 @@ fn extensions(operation: &Operation, length: u32, offset: u64, asked: u64) -> Ex
         Operation::Send => {}
         Operation::SendImmediate(immediate) => extensions.immediate = Some(immediate),
         Operation::SendInvalidate(rkey) => extensions.invalidate = Some(rkey),
-        Operation::Write(remote) => {
+        Operation::Write(remote) | Operation::AtomicWrite(remote) => {
             extensions.reth = Some(Reth { address: remote.address, rkey: remote.rkey, length });
         }
         Operation::WriteImmediate(remote, immediate) => {
@@ -158,6 +188,11 @@ fn extensions(operation: &Operation, length: u32, offset: u64, asked: u64) -> Ex
             let (address, rkey) = (remote.address, remote.rkey);
             extensions.atomic = Some(AtomicEth { address, rkey, swap_add: add, compare: 0 });
         }
+        Operation::Flush(Flush { remote, length, placement, selectivity }) => {
+            extensions.flush = Some(Feth { placement, selectivity });
+            extensions.reth = Some(Reth { address: remote.address, rkey: remote.rkey, length });
+        }
+        Operation::BindWindow(_) | Operation::FastRegister(_) | Operation::LocalInvalidate(_) => {}
     }
     extensions
 }

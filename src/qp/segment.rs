@@ -18,10 +18,11 @@ pub(crate) fn position(index: u32, packets: u32) -> Position {
     }
 }
 
-/// The opcode of a request's packet at `position`, on RC; see [`Opcode::of`] for other transports. READ and ATOMIC requests are always one packet.
-pub(crate) fn request_opcode(operation: &Operation, position: Position) -> Opcode {
+/// The opcode of a request's packet at `position`, on RC (see [`Opcode::of`] for other transports); `None` when it has no
+/// packet. A request that is answered is always one packet.
+pub(crate) fn request_opcode(operation: &Operation, position: Position) -> Option<Opcode> {
     use Position::{First, Last, Middle, Only};
-    match (operation, position) {
+    Some(match (operation, position) {
         (Operation::Send | Operation::SendImmediate(_) | Operation::SendInvalidate(_), First) => Opcode::RC_SEND_FIRST,
         (Operation::Send | Operation::SendImmediate(_) | Operation::SendInvalidate(_), Middle) => {
             Opcode::RC_SEND_MIDDLE
@@ -41,7 +42,10 @@ pub(crate) fn request_opcode(operation: &Operation, position: Position) -> Opcod
         (Operation::Read(_), _) => Opcode::RC_READ_REQUEST,
         (Operation::CompareAndSwap { .. }, _) => Opcode::RC_COMPARE_SWAP,
         (Operation::FetchAndAdd { .. }, _) => Opcode::RC_FETCH_ADD,
-    }
+        (Operation::AtomicWrite(_), _) => Opcode::RC_ATOMIC_WRITE,
+        (Operation::Flush(_), _) => Opcode::RC_FLUSH,
+        (Operation::BindWindow(_) | Operation::FastRegister(_) | Operation::LocalInvalidate(_), _) => return None,
+    })
 }
 
 /// The opcode of a READ response's packet at `position`.
@@ -75,8 +79,8 @@ mod tests {
     #[test]
     fn what_comes_along_travels_with_the_last_packet() {
         let invalidate = Operation::SendInvalidate(1);
-        assert_eq!(request_opcode(&invalidate, Position::First), Opcode::RC_SEND_FIRST);
-        assert_eq!(request_opcode(&invalidate, Position::Last), Opcode::RC_SEND_LAST_INVALIDATE);
-        assert_eq!(request_opcode(&invalidate, Position::Only), Opcode::RC_SEND_ONLY_INVALIDATE);
+        assert_eq!(request_opcode(&invalidate, Position::First), Some(Opcode::RC_SEND_FIRST));
+        assert_eq!(request_opcode(&invalidate, Position::Last), Some(Opcode::RC_SEND_LAST_INVALIDATE));
+        assert_eq!(request_opcode(&invalidate, Position::Only), Some(Opcode::RC_SEND_ONLY_INVALIDATE));
     }
 }

@@ -140,6 +140,7 @@ impl Sender {
             psns: 1,
             psn: self.next,
             asks: false,
+            rxe_flush: false,
         };
         match request::emit(common, around.memory, &front.request, &cut, room) {
             Ok(length) => {

@@ -66,6 +66,7 @@ impl Context {
         device: Device,
         place: Arc<Place>,
         follower: Option<Follower>,
+        implicit_on_demand: bool,
     ) -> Self {
         let next_cq = AtomicU32::new(1);
         let mtu = device.mtu;
@@ -80,6 +81,7 @@ impl Context {
                 place,
                 mtu,
                 next_cq,
+                implicit_on_demand,
             }),
         }
     }
@@ -226,6 +228,8 @@ pub(super) struct ContextInner {
     /// The largest path MTU.
     pub(super) mtu: Mtu,
     next_cq: AtomicU32,
+    /// Whether a program may register its whole address space.
+    pub(super) implicit_on_demand: bool,
 }
 
 impl ContextInner {

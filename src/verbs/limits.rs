@@ -36,6 +36,10 @@ pub struct DeviceAttributes {
     pub max_srq_sge: u32,
     /// Memory regions.
     pub max_mr: u32,
+    /// Memory windows; regions count as well.
+    pub max_mw: u32,
+    /// Pages of a fast region.
+    pub max_fast_reg_pages: u32,
     /// Protection domains.
     pub max_pd: u32,
     /// READs and ATOMICs outstanding on a queue pair, either way.
@@ -69,6 +73,8 @@ impl DeviceAttributes {
             max_srq_wr: SharedReceiveQueues::MAX_WR,
             max_srq_sge: SharedReceiveQueues::MAX_SGE,
             max_mr: Table::MAX_REGIONS as u32,
+            max_mw: Table::MAX_REGIONS as u32,
+            max_fast_reg_pages: Table::MAX_FAST_PAGES,
             max_pd: 1 << 20,
             max_qp_rd_atomic: Attributes::MAX_RD_ATOMIC,
             local_ca_ack_delay: 15,

@@ -41,6 +41,7 @@ mod cq;
 mod device;
 mod event_queue;
 mod events;
+mod fast;
 mod follow;
 mod limits;
 pub mod links;
@@ -51,6 +52,7 @@ mod peer;
 mod qp;
 mod srq;
 pub mod stat;
+mod window;
 mod xrc;
 
 pub use ah::AddressHandle;
@@ -60,25 +62,27 @@ pub use context::Context;
 pub use cq::CompletionQueue;
 pub use device::{Device, LinkState, devices};
 pub use events::AsyncEvents;
+pub use fast::FastRegion;
 pub use limits::{DeviceAttributes, PortAttributes};
-pub use mr::MemoryRegion;
+pub use mr::{MemoryRegion, Reregister};
 pub use open::{Backend, Faults, OpenOptions};
 pub use pd::ProtectionDomain;
 pub use peer::{ConnectOptions, Peer, random_psn};
 pub use qp::{PostError, QpConfig, QueuePair};
 pub use srq::{SharedReceiveQueue, SrqConfig};
+pub use window::MemoryWindow;
 pub use xrc::XrcDomain;
 
 pub use crate::counters::Counters;
 pub use crate::error::{Error, Result};
 pub use crate::event::AsyncEvent;
-pub use crate::memory::Access;
+pub use crate::memory::{Access, FastRegister, WindowBind, WindowType, next_key};
 pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
 pub use crate::queue::{Arm, SrqInfo};
 pub use crate::time::Instant;
-pub use crate::wire::{Gid, Grh, Psn, Qpn, SrqNumber};
+pub use crate::wire::{Gid, Grh, Placement, Psn, Qpn, Selectivity, SrqNumber};
 pub use crate::work::{
-    Completion, CompletionKind, Destination, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
-    Status, Tag,
+    Completion, CompletionKind, Destination, Flush, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest,
+    Sge, Status, Tag,
 };

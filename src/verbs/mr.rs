@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::pd::PdInner;
+use super::pd::{PdInner, ProtectionDomain};
 use crate::error::{Error, Result};
 use crate::memory::{Access, Buffer, Region, Span};
 use crate::work::{Remote, Sge};
@@ -39,10 +39,12 @@ pub struct MemoryRegion {
 
 impl MemoryRegion {
     pub(super) fn owned(pd: &Arc<PdInner>, length: usize, access: Access) -> Result<Self> {
-        let Ok(buffer) = isize::try_from(length).map(|_| Arc::new(Buffer::zeroed(length))) else {
-            return Err(Error::invalid("length", format!("{length} bytes; no address space has that many")));
-        };
-        let address = if access.contains(Access::ZERO_BASED) { 0 } else { buffer.address() };
+        Self::over(pd, zeroed(length)?, access)
+    }
+
+    /// A region over memory that the library owns.
+    pub(super) fn over(pd: &Arc<PdInner>, buffer: Arc<Buffer>, access: Access) -> Result<Self> {
+        let (address, length) = (address_of(&buffer, access), buffer.len());
         let region = Region::owned(Arc::clone(&buffer), address, access, pd.number);
         Self::add(pd, region, address, length, Some(buffer))
     }
@@ -57,9 +59,26 @@ impl MemoryRegion {
         iova: u64,
         access: Access,
     ) -> Result<Self> {
+        check_raw(length, iova, access)?;
         // SAFETY: the caller makes the same promise.
         let region = unsafe { Region::raw(start, length, iova, access, pd.number) };
         Self::add(pd, region, iova, length, None)
+    }
+
+    /// # Safety
+    /// That of [`Region::implicit`].
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn implicit(pd: &Arc<PdInner>, access: Access) -> Result<Self> {
+        if !pd.context.implicit_on_demand {
+            return Err(Error::Unsupported(
+                "an implicit on-demand region opens the whole address space to whoever has its key; \
+                 ask for it with OpenOptions::implicit_on_demand"
+                    .into(),
+            ));
+        }
+        // SAFETY: the caller makes the same promise.
+        let region = unsafe { Region::implicit(access | Access::ON_DEMAND, pd.number) };
+        Self::add(pd, region, 0, usize::MAX, None)
     }
 
     fn add(
@@ -72,6 +91,102 @@ impl MemoryRegion {
         let access = region.access();
         let key = pd.context.driver.command(|endpoint, _| endpoint.memory_mut().register(region))?;
         Ok(Self { pd: Arc::clone(pd), key, address, length, access, buffer })
+    }
+
+    /// Changes what the region allows, its protection domain, or its memory, and keeps its key (`ibv_rereg_mr(3)`). All or
+    /// nothing: after an error the region is as it was.
+    ///
+    /// ```
+    /// use uroce::verbs::{Access, Context, Reregister};
+    ///
+    /// let pd = Context::open("uroce_lo")?.alloc_pd();
+    /// let mut region = pd.register(4096, Access::LOCAL_WRITE)?;
+    /// let key = region.rkey();
+    /// let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+    /// region.reregister(&Reregister { access: Some(access), length: Some(8192), ..Reregister::default() })?;
+    /// assert_eq!((region.rkey(), region.access(), region.len()), (key, access, 8192));
+    /// # Ok::<(), uroce::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while memory windows are bound to it; [`Error::Invalid`] for access flags that contradict each other
+    /// or a domain of another context; [`Error::Unsupported`] for another length or numbering of memory that the program
+    /// registered itself ([`reregister_raw`](Self::reregister_raw)).
+    pub fn reregister(&mut self, change: &Reregister<'_>) -> Result<()> {
+        let pd = self.domain(change.pd)?;
+        let access = change.access.unwrap_or(self.access);
+        let Some(buffer) = &self.buffer else {
+            if change.length.is_some() || (access ^ self.access).contains(Access::ZERO_BASED) {
+                return Err(Error::Unsupported("replacing memory that the program registered itself".into()));
+            }
+            let key = self.key;
+            pd.context.driver.command(|endpoint, _| endpoint.memory_mut().change(key, access, pd.number))?;
+            (self.pd, self.access) = (pd, access);
+            return Ok(());
+        };
+        let buffer = match change.length {
+            Some(length) => zeroed(length)?,
+            None => Arc::clone(buffer),
+        };
+        let (address, length) = (address_of(&buffer, access), buffer.len());
+        let region = Region::owned(Arc::clone(&buffer), address, access, pd.number);
+        self.replace(pd, region, length, Some(buffer))
+    }
+
+    /// As [`reregister`](Self::reregister), with memory of the program's own. The region's former memory is free when this
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`reregister`](Self::reregister).
+    ///
+    /// # Safety
+    /// That of [`ProtectionDomain::register_raw`].
+    #[allow(unsafe_code)]
+    pub unsafe fn reregister_raw(
+        &mut self,
+        start: NonNull<u8>,
+        length: usize,
+        iova: u64,
+        access: Access,
+        pd: Option<&ProtectionDomain>,
+    ) -> Result<()> {
+        check_raw(length, iova, access)?;
+        let pd = self.domain(pd)?;
+        // SAFETY: the caller makes the same promise.
+        let region = unsafe { Region::raw(start, length, iova, access, pd.number) };
+        self.replace(pd, region, length, None)
+    }
+
+    /// The domain that the region is to belong to.
+    fn domain(&self, pd: Option<&ProtectionDomain>) -> Result<Arc<PdInner>> {
+        let pd = pd.map_or_else(|| Arc::clone(&self.pd), ProtectionDomain::inner);
+        if !Arc::ptr_eq(&pd.context, &self.pd.context) {
+            return Err(Error::invalid("pd", "it belongs to another context"));
+        }
+        Ok(pd)
+    }
+
+    fn replace(&mut self, pd: Arc<PdInner>, region: Region, length: usize, buffer: Option<Arc<Buffer>>) -> Result<()> {
+        let (key, address, access) = (self.key, region.iova(), region.access());
+        pd.context.driver.command(|endpoint, _| endpoint.memory_mut().reregister(key, region))?;
+        (self.pd, self.address, self.length, self.access, self.buffer) = (pd, address, length, access, buffer);
+        Ok(())
+    }
+
+    /// Deregisters the region (`ibv_dereg_mr(3)`). Dropping it does so too, and takes its memory from windows and fast
+    /// regions first.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while memory windows or fast regions have memory of it; the region comes back with the error.
+    pub fn deregister(mut self) -> std::result::Result<(), (Self, Error)> {
+        let key = self.key;
+        match self.pd.context.driver.command(|endpoint, _| endpoint.memory_mut().deregister(key)) {
+            Ok(_) => {
+                self.key = 0;
+                Ok(())
+            }
+            Err(error) => Err((self, error)),
+        }
     }
 
     /// Copies `bytes` into the region from `offset` on.
@@ -155,7 +270,48 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let key = self.key;
-        let region = self.pd.context.driver.command(|endpoint, _| endpoint.memory_mut().deregister(key));
-        debug_assert!(region.is_ok(), "the table lost {key:#x}");
+        // Zero is no key: the region was deregistered before.
+        if key != 0 {
+            let region = self.pd.context.driver.command(|endpoint, _| endpoint.memory_mut().evict(key));
+            debug_assert!(region.is_ok(), "the table lost {key:#x}");
+        }
     }
+}
+
+/// What is to change about a region: what is `Some` (`ibv_rereg_mr(3)`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reregister<'pd> {
+    /// What it allows.
+    pub access: Option<Access>,
+    /// The protection domain, of the same context.
+    pub pd: Option<&'pd ProtectionDomain>,
+    /// Other memory: so many zero bytes.
+    pub length: Option<usize>,
+}
+
+/// Memory for a region.
+fn zeroed(length: usize) -> Result<Arc<Buffer>> {
+    if isize::try_from(length).is_err() {
+        return Err(Error::invalid("length", format!("{length} bytes; no address space has that many")));
+    }
+    Ok(Arc::new(Buffer::zeroed(length)))
+}
+
+/// The address of the first byte of memory that the library owns.
+fn address_of(buffer: &Buffer, access: Access) -> u64 {
+    if access.contains(Access::ZERO_BASED) { 0 } else { buffer.address() }
+}
+
+/// Whether memory of the program's own can be registered so.
+fn check_raw(length: usize, iova: u64, access: Access) -> Result<()> {
+    if access.contains(Access::ZERO_BASED) && iova != 0 {
+        return Err(Error::invalid("iova", format!("{iova:#x}; addresses of a zero-based region count from 0")));
+    }
+    if isize::try_from(length).is_err() {
+        return Err(Error::invalid(
+            "length",
+            "all of the address space: that is an implicit region, register_implicit",
+        ));
+    }
+    Ok(())
 }

@@ -67,6 +67,7 @@ pub struct OpenOptions {
     pcap: Option<PathBuf>,
     faults: Option<Faults>,
     publish: bool,
+    implicit_on_demand: bool,
 }
 
 impl OpenOptions {
@@ -81,6 +82,7 @@ impl OpenOptions {
             pcap: None,
             faults: None,
             publish: true,
+            implicit_on_demand: false,
         }
     }
 
@@ -144,6 +146,14 @@ impl OpenOptions {
         self
     }
 
+    /// Whether a program may register its whole address space
+    /// ([`register_implicit`](super::ProtectionDomain::register_implicit)); not by default.
+    #[must_use]
+    pub fn implicit_on_demand(mut self, allowed: bool) -> Self {
+        self.implicit_on_demand = allowed;
+        self
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -172,7 +182,7 @@ impl OpenOptions {
         let driver = Arc::new(Driver::start(endpoint, port, move |event| events.dispatch(event))?);
         let place = Place::new(addresses, device.state);
         let follower = self.follow(&device, &driver, &place)?;
-        let context = Context::new(driver, registry, device, place, follower);
+        let context = Context::new(driver, registry, device, place, follower, self.implicit_on_demand);
         if self.publish {
             context.publish();
         }

@@ -1,17 +1,20 @@
 //! Protection domains.
 
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::ah::AddressHandle;
 use super::context::{Context, ContextInner};
 use super::cq::CompletionQueue;
+use super::fast::FastRegion;
 use super::mr::MemoryRegion;
 use super::qp::{QpConfig, QueuePair};
 use super::srq::{SharedReceiveQueue, SrqConfig};
+use super::window::MemoryWindow;
 use super::xrc::XrcDomain;
-use crate::error::Result;
-use crate::memory::{Access, PdNumber};
+use crate::error::{Error, Result};
+use crate::memory::{Access, Buffer, PdNumber, WindowType};
 use crate::wire::Grh;
 use crate::work::{AddressVector, Completion};
 
@@ -40,8 +43,8 @@ impl ProtectionDomain {
     /// Allocates `length` zero bytes, page aligned, and registers them (`ibv_reg_mr(3)`).
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::error::Error::Invalid) for access flags that contradict each other,
-    /// [`Error::Full`](crate::error::Error::Full) when there are too many regions.
+    /// [`Error::Invalid`] for access flags that contradict each other,
+    /// [`Error::Full`] when there are too many regions.
     pub fn register(&self, length: usize, access: Access) -> Result<MemoryRegion> {
         MemoryRegion::owned(&self.inner, length, access)
     }
@@ -68,6 +71,69 @@ impl ProtectionDomain {
         unsafe { MemoryRegion::raw(&self.inner, start, length, iova, access) }
     }
 
+    /// Registers the `length` bytes of `file` from `offset` on, which it maps (`mmap(2)`): memory that a FLUSH can make
+    /// persistent, with [`Access::FLUSH_PERSISTENT`]. Such a FLUSH is an `msync(2)`, during which the device does nothing else.
+    ///
+    /// The file must not become shorter while it is registered: bytes that are gone end the program when they are touched.
+    ///
+    /// ```
+    /// use uroce::verbs::{Access, Context};
+    ///
+    /// let path = std::env::temp_dir().join(format!("uroce-doc-{}", std::process::id()));
+    /// let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    /// file.set_len(4096).unwrap();
+    /// let pd = Context::open("uroce_lo")?.alloc_pd();
+    /// let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::FLUSH_PERSISTENT;
+    /// let region = pd.register_file(&file, 0, 4096, access)?;
+    /// region.write(0, b"kept")?;
+    /// assert!(std::fs::read(&path).unwrap().starts_with(b"kept"));
+    /// assert!(pd.register(4096, access).is_err(), "no file, no persistence");
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), uroce::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`register`](Self::register); [`Error::System`] when the file cannot be mapped: it must be open for reading and
+    /// writing, `offset` a multiple of the page size, and `length` not 0.
+    pub fn register_file(&self, file: impl AsFd, offset: u64, length: usize, access: Access) -> Result<MemoryRegion> {
+        let buffer = Buffer::map_file(file.as_fd(), offset, length)
+            .map_err(|error| Error::system(format!("mapping {length} bytes at {offset} of the file"), error))?;
+        MemoryRegion::over(&self.inner, Arc::new(buffer), access)
+    }
+
+    /// Registers the program's whole address space (`ibv_reg_mr(3)` with [`Access::ON_DEMAND`], address 0 and the greatest
+    /// length): requests name any memory by its address. Pages are looked for when they are touched; what is not mapped, or
+    /// not writable when it is to be written, is refused. Needs Linux 5.14.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless the context was opened with
+    /// [`implicit_on_demand`](super::OpenOptions::implicit_on_demand); otherwise as [`register`](Self::register).
+    ///
+    /// # Safety
+    /// With remote rights the peer reads or changes any byte of the program: its stack, its keys, its code. Whoever names
+    /// memory by the region's key must name only memory for which the promise of [`register_raw`](Self::register_raw) holds.
+    #[allow(unsafe_code)]
+    pub unsafe fn register_implicit(&self, access: Access) -> Result<MemoryRegion> {
+        // SAFETY: the caller makes the same promise.
+        unsafe { MemoryRegion::implicit(&self.inner, access) }
+    }
+
+    /// A memory window (`ibv_alloc_mw(3)`), which opens nothing until it is bound.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there are too many.
+    pub fn allocate_window(&self, window_type: WindowType) -> Result<MemoryWindow> {
+        MemoryWindow::new(&self.inner, window_type)
+    }
+
+    /// A region of up to `max_pages` pages of 4096 bytes, which work requests register.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for 0 or more than 512 pages, [`Error::Full`] when there are too many regions.
+    pub fn allocate_fast_region(&self, max_pages: u32) -> Result<FastRegion> {
+        FastRegion::new(&self.inner, max_pages)
+    }
+
     /// Its number and context.
     pub(super) fn inner(&self) -> Arc<PdInner> {
         Arc::clone(&self.inner)
@@ -76,8 +142,8 @@ impl ProtectionDomain {
     /// A queue pair (`ibv_create_qp(3)`), in the state RESET.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::error::Error::Invalid) for a capacity out of range or a completion queue of another
-    /// context, [`Error::Full`](crate::error::Error::Full) when there are too many queue pairs.
+    /// [`Error::Invalid`] for a capacity out of range or a completion queue of another
+    /// context, [`Error::Full`] when there are too many queue pairs.
     pub fn create_qp(&self, config: &QpConfig) -> Result<QueuePair> {
         QueuePair::new(&self.inner, config)
     }

@@ -3,6 +3,8 @@
 //! It covers eight bytes of ones in place of the local route header, then the IP header, the UDP header and the
 //! datagram, with the fields that may change on the way replaced by ones. On the wire its low byte comes first.
 
+pub(crate) mod rxe_flush;
+
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crc32fast::Hasher;
@@ -50,8 +52,8 @@ pub struct Ipv6Pseudo {
 #[inline]
 pub fn compute(ip: &IpPseudo, source_port: u16, datagram: &[u8]) -> u32 {
     match ip {
-        IpPseudo::V4(ip) => compute_v4(ip, source_port, datagram),
-        IpPseudo::V6(ip) => compute_v6(ip, source_port, datagram),
+        IpPseudo::V4(ip) => covered_v4(ip, source_port, datagram).finalize(),
+        IpPseudo::V6(ip) => covered_v6(ip, source_port, datagram).finalize(),
     }
 }
 
@@ -65,14 +67,19 @@ pub fn check_unknown_id(ip: &Ipv4Pseudo, source_port: u16, datagram: &[u8], rece
     if datagram.len() < Bth::LEN {
         return None;
     }
-    let difference = compute_v4(ip, source_port, datagram) ^ received;
+    solve_id(ip, covered_v4(ip, source_port, datagram).finalize() ^ received, datagram.len())
+}
+
+/// The IPv4 ID that explains a difference of two ICRCs, when there are `behind` bytes from the BTH to the end.
+#[inline]
+fn solve_id(ip: &Ipv4Pseudo, difference: u32, behind: usize) -> Option<u16> {
     if difference == 0 {
         return Some(ip.identification);
     }
     // A CRC is linear: the difference is that of the IDs, times x to the power of the bits behind the ID, and times
     // the 32 zero bits that a CRC puts behind every message. Undo the product. An ID has degree 15 at most, which the
     // reflected register keeps in its upper half: the lower half must be empty.
-    let quotient = power::divide(difference, BYTES_BEHIND_ID + datagram.len())?;
+    let quotient = power::divide(difference, BYTES_BEHIND_ID + behind)?;
     let [0, 0, first, second] = quotient.to_le_bytes() else {
         return None;
     };
@@ -83,7 +90,7 @@ pub fn check_unknown_id(ip: &Ipv4Pseudo, source_port: u16, datagram: &[u8], rece
 const BYTES_BEHIND_ID: usize = 14 + 8 + 4;
 
 #[inline]
-fn compute_v4(ip: &Ipv4Pseudo, source_port: u16, datagram: &[u8]) -> u32 {
+fn covered_v4(ip: &Ipv4Pseudo, source_port: u16, datagram: &[u8]) -> Hasher {
     let (bth, rest) = masked_bth(datagram);
     let udp_length = udp_length(datagram);
     let mut bytes = [0xff; 8 + 20 + 8 + Bth::LEN];
@@ -102,7 +109,7 @@ fn compute_v4(ip: &Ipv4Pseudo, source_port: u16, datagram: &[u8]) -> u32 {
 }
 
 #[inline]
-fn compute_v6(ip: &Ipv6Pseudo, source_port: u16, datagram: &[u8]) -> u32 {
+fn covered_v6(ip: &Ipv6Pseudo, source_port: u16, datagram: &[u8]) -> Hasher {
     let (bth, rest) = masked_bth(datagram);
     let udp_length = udp_length(datagram);
     let mut bytes = [0xff; 4 + 40 + 8 + Bth::LEN];
@@ -138,10 +145,10 @@ fn masked_bth(datagram: &[u8]) -> ([u8; Bth::LEN], &[u8]) {
 }
 
 #[inline]
-fn crc32(mut hasher: Hasher, headers: &[u8], rest: &[u8]) -> u32 {
+fn crc32(mut hasher: Hasher, headers: &[u8], rest: &[u8]) -> Hasher {
     hasher.update(headers);
     hasher.update(rest);
-    hasher.finalize()
+    hasher
 }
 
 /// Arithmetic modulo the CRC-32 polynomial P, reflected: bit 31 of a register is the coefficient of x^0.

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use uroce::time::Instant;
 use uroce::wire::{
-    Aeth, Arrival, AtomicEth, Bth, Extensions, Opcode, Packet, Psn, Qpn, Reth, Syndrome, emit_headers, pad_of,
+    Aeth, Arrival, AtomicEth, Bth, Extensions, Feth, Opcode, Packet, Placement, Psn, Qpn, Reth, Selectivity, Syndrome,
+    emit_headers, pad_of,
 };
 
 use super::pair::{Pair, Side};
@@ -43,6 +44,11 @@ impl Craft {
 
     pub fn atomic(mut self, address: u64, rkey: u32, swap_add: u64) -> Self {
         self.extensions.atomic = Some(AtomicEth { address, rkey, swap_add, compare: 0 });
+        self
+    }
+
+    pub fn flush(mut self, placement: Placement, selectivity: Selectivity) -> Self {
+        self.extensions.flush = Some(Feth { placement, selectivity });
         self
     }
 

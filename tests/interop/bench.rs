@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use uroce::counters::Counters;
 use uroce::memory::Access;
 use uroce::qp::{Mtu, QpType};
-use uroce::verbs::{Backend, CompletionQueue, ConnectOptions, Context, MemoryRegion, Peer, QpConfig, QueuePair};
+use uroce::verbs::{
+    Backend, CompletionQueue, ConnectOptions, Context, MemoryRegion, Peer, ProtectionDomain, QpConfig, QueuePair,
+};
 use uroce::wire::{Psn, Qpn};
 use uroce::work::{Completion, Status};
 
@@ -43,6 +45,7 @@ pub(crate) struct Bench {
     pub(crate) qp: QueuePair,
     pub(crate) cq: CompletionQueue,
     pub(crate) mr: MemoryRegion,
+    pub(crate) pd: ProtectionDomain,
     pub(crate) agent: Agent,
     pub(crate) remote: RemoteRegion,
     pub(crate) qp_type: QpType,
@@ -86,7 +89,7 @@ impl Bench {
         let options = ConnectOptions { path_mtu: Some(setup.mtu), timeout: 17, ..ConnectOptions::default() };
         qp.connect(psn, &peer, &options).unwrap();
 
-        let mut bench = Self { qp, cq, mr, agent, remote, qp_type, context, kernel_before: Vec::new() };
+        let mut bench = Self { qp, cq, mr, pd, agent, remote, qp_type, context, kernel_before: Vec::new() };
         bench.kernel_before = bench.kernel_counters();
         bench
     }

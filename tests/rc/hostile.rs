@@ -150,9 +150,11 @@ fn what_makes_no_sense_is_an_invalid_request() {
         ("WRITE of nothing with something", O::RC_WRITE_ONLY, 0, 8),
         ("WRITE ONLY of more than a packet", O::RC_WRITE_ONLY, MTU as u32 + 1, MTU + 1),
         ("READ of 2^31 + 1", O::RC_READ_REQUEST, (1 << 31) + 1, 0),
-        ("FLUSH", O::RC_FLUSH, 8, 0),
-        ("ATOMIC WRITE", O::RC_ATOMIC_WRITE, 8, 8),
+        ("FLUSH that places nowhere", O::RC_FLUSH, 8, 0),
         ("ATOMIC WRITE of nothing (scenario 3)", O::RC_ATOMIC_WRITE, 0, 0),
+        ("ATOMIC WRITE of less than its RETH says", O::RC_ATOMIC_WRITE, 8, 0),
+        ("ATOMIC WRITE of more than its RETH says", O::RC_ATOMIC_WRITE, 0, 8),
+        ("ATOMIC WRITE of nine bytes", O::RC_ATOMIC_WRITE, 9, 9),
     ];
     for &(story, opcode, length, payload) in cases {
         let (mut victim, key, base) = victim();

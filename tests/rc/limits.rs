@@ -94,8 +94,8 @@ fn what_a_request_may_not_be_is_named() {
             SendRequest::new(1, Operation::Write(remote), &[huge, sge]),
             "sg_list: 2147483656 bytes in all; a message has at most 2147483648",
         ),
-        (SendRequest::new(1, add, &[sge; 2]), "sg_list: 16 bytes; an atomic fetches exactly 8"),
-        (SendRequest::new(1, add, &[]), "sg_list: 0 bytes; an atomic fetches exactly 8"),
+        (SendRequest::new(1, add, &[sge; 2]), "sg_list: 16 bytes; an atomic moves exactly 8"),
+        (SendRequest::new(1, add, &[]), "sg_list: 0 bytes; an atomic moves exactly 8"),
     ];
     for (request, reason) in cases {
         assert_eq!(refusal(&mut pair, request), (reason.to_owned(), EINVAL));
@@ -115,7 +115,7 @@ fn reads_need_a_depth() {
     let mut pair = Pair::clean(Options { rd_atomic: 0, ..Options::default() });
     let request = SendRequest::new(1, Operation::Read(pair.b.remote(0)), &[pair.a.sge(0, 8)]);
     let (reason, _) = refusal(&mut pair, request);
-    assert_eq!(reason, "opcode: READ and ATOMIC need a max_rd_atomic of at least 1");
+    assert_eq!(reason, "opcode: READ, ATOMIC and FLUSH need a max_rd_atomic of at least 1");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Every operation on a clean network: the right bytes, the right completions, and not one packet too many.
 
-use uroce::memory::Access;
+use uroce::memory::{Access, FastRegister, Holder};
 use uroce::qp::Mtu;
 use uroce::time::Duration;
 use uroce::work::{CompletionKind, Operation, SendFlags, SendRequest, Sge, Status, Tag};
@@ -177,18 +177,17 @@ fn more_reads_than_the_depth_wait_their_turn() {
 #[test]
 fn a_send_invalidates_only_what_allows_it() {
     let mut pair = Pair::clean(Options::default());
-    let volatile = uroce::memory::Region::owned(
-        std::sync::Arc::new(uroce::memory::Buffer::zeroed(64)),
-        0,
-        Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-        pair.b.pd,
-    );
-    let key = pair.b.endpoint.memory_mut().register(volatile.with_peer_invalidation()).unwrap();
+    let (pd, qpn, lkey) = (pair.b.pd, pair.b.qpn, pair.b.key);
+    let memory = pair.b.endpoint.memory_mut();
+    let key = memory.allocate_fast(pd, 1).unwrap();
+    let address = pair.b.buffer.address();
+    let register = FastRegister { key, lkey, address, length: 64, iova: 0, access: Access::LOCAL_WRITE };
+    memory.register_fast(Holder { pd, qpn }, &register).unwrap();
     pair.receive(1, 0, 10);
     pair.post_simple(1, Operation::SendInvalidate(key), 10);
     pair.run(SECOND);
     assert_eq!(pair.b.completions.pop().unwrap().tag, Tag::Invalidated(key));
-    assert!(pair.b.endpoint.memory_mut().deregister(key).is_err(), "the key is dead");
+    assert!(pair.b.endpoint.memory().resolve(key, pd, 0, 1, Access::empty()).is_err(), "the key is dead");
     pair.assert_nothing_spurious();
 
     let lasting = pair.b.key;

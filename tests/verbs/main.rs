@@ -3,6 +3,7 @@
 //! Each context has an address of its own, so every packet really goes through the kernel.
 
 mod following;
+mod memory;
 mod objects;
 mod opening;
 mod operations;

@@ -183,12 +183,14 @@ fn the_limit_event_comes_for_the_queue_that_runs_low() {
 
 #[test]
 fn an_invalidated_key_must_be_one_of_the_queues_domain() {
-    use uroce::memory::{Access, Region};
+    use uroce::memory::{Access, FastRegister, Holder};
     for (service, status) in [(0, Status::Success), (1, Status::RemoteAccessError)] {
         let mut xrc = Xrc::clean(Options::default());
-        let buffer = Arc::clone(&xrc.services[0].buffer);
-        let region = Region::owned(buffer, 0, Access::LOCAL_WRITE, xrc.services[0].pd).with_peer_invalidation();
-        let key = xrc.mesh.hosts[1].endpoint.memory_mut().register(region).unwrap();
+        let (holder, lkey) = (Holder { pd: xrc.services[0].pd, qpn: xrc.target }, xrc.services[0].key);
+        let memory = xrc.mesh.hosts[1].endpoint.memory_mut();
+        let key = memory.allocate_fast(holder.pd, 1).unwrap();
+        let register = FastRegister { key, lkey, address: 0, length: 8, iova: 0, access: Access::LOCAL_WRITE };
+        memory.register_fast(holder, &register).unwrap();
         xrc.receive(service, 1, 0, 8);
         xrc.post(service, 1, Operation::SendInvalidate(key), 8);
         xrc.run();

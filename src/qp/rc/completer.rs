@@ -13,7 +13,7 @@ use crate::work::{Completion, CompletionKind, Operation, Payload, SendFlags, Sta
 enum Reached {
     /// It covered all that it could.
     Through,
-    /// A READ or ATOMIC before its PSN was never answered: an implied NAK (IBTA 9.7.5.2.4).
+    /// A READ, ATOMIC or FLUSH before its PSN was never answered: an implied NAK (IBTA 9.7.5.2.4).
     Unanswered,
 }
 
@@ -127,7 +127,7 @@ impl Requester {
             if !self.queue.unacknowledged.is_before(end) {
                 break Reached::Through;
             }
-            if wqe.request.operation.fetches() {
+            if wqe.request.operation.is_answered() {
                 break Reached::Unanswered;
             }
             if !wqe.last(begun).is_before(end) {
@@ -152,8 +152,15 @@ impl Requester {
         self.retry.on_progress(now, unacknowledged, self.queue.is_busy());
     }
 
-    /// The oldest request is done.
-    fn complete_front(&mut self, common: &mut Common, around: &mut Surroundings<'_>) {
+    /// The oldest request is done, and so are those behind it that were carried out here already.
+    pub(super) fn complete_front(&mut self, common: &mut Common, around: &mut Surroundings<'_>) {
+        self.complete_one(common, around);
+        while self.queue.front().is_some_and(|wqe| wqe.request.operation.is_local() && wqe.begun.is_some()) {
+            self.complete_one(common, around);
+        }
+    }
+
+    fn complete_one(&mut self, common: &mut Common, around: &mut Surroundings<'_>) {
         let Some(wqe) = self.queue.pop() else { return };
         if !common.signal_all && !wqe.request.flags.contains(SendFlags::SIGNALED) {
             return;
@@ -167,15 +174,15 @@ impl Requester {
         common.complete_send(completion, around.events);
     }
 
-    /// The oldest request, if it is a fetch whose next answer has `psn`.
+    /// The oldest request, if it is one whose next answer has `psn`, and whether that is a fetching ATOMIC.
     fn awaits(&self, psn: Psn) -> Option<(Begun, bool)> {
         let wqe = self.queue.front()?;
         let begun = wqe.begun?;
-        let is_due = psn == self.queue.unacknowledged && wqe.request.operation.fetches();
+        let is_due = psn == self.queue.unacknowledged && wqe.request.operation.is_answered();
         is_due.then_some((begun, wqe.request.operation.is_atomic()))
     }
 
-    /// One packet of a READ's answer.
+    /// One packet of a READ's answer, or the answer without data of an ATOMIC WRITE or FLUSH.
     fn on_read_response(
         &mut self,
         common: &mut Common,
@@ -198,7 +205,8 @@ impl Requester {
         // on where the request it answers began.
         let index = psn.distance(begun.first).cast_unsigned();
         let offset = u64::from(index) * u64::from(common.mtu());
-        let expected = u64::from(wqe.length).saturating_sub(offset).min(u64::from(common.mtu()));
+        let asked = if wqe.request.operation.fetches() { u64::from(wqe.length) } else { 0 };
+        let expected = asked.saturating_sub(offset).min(u64::from(common.mtu()));
         if payload.len() as u64 != expected {
             return self.fail_front(common, around, Status::LocalLengthError, 0);
         }

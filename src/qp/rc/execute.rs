@@ -32,6 +32,8 @@ impl Responder {
             Kind::CompareSwap | Kind::FetchAdd => {
                 self.atomic(common, around, packet.info.kind, packet.extensions.atomic.ok_or(INVALID)?)?;
             }
+            Kind::AtomicWrite => self.atomic_write(common, around, packet)?,
+            Kind::Flush => self.flush_memory(common, around, packet)?,
             _ => return Err(INVALID),
         }
         let done = self.expected.plus(psns - 1);
@@ -61,7 +63,7 @@ impl Responder {
     }
 
     /// A message is complete.
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.msn = (self.msn + 1) & 0xff_ffff;
     }
 
@@ -104,7 +106,7 @@ impl Responder {
         }
         let cell = around
             .memory
-            .resolve(request.rkey, common.pd, request.address, 8, Access::REMOTE_ATOMIC)
+            .resolve_remote(request.rkey, common.holder(), request.address, 8, Access::REMOTE_ATOMIC)
             .map_err(|_| DENIED)?;
         let original = match kind {
             Kind::CompareSwap => cell.compare_and_swap(request.compare, request.swap_add),
@@ -120,7 +122,7 @@ impl Responder {
     }
 
     /// More READs and ATOMICs at a time than were agreed on are refused (IBTA C9-60).
-    fn check_depth(&self) -> Result<(), Refusal> {
+    pub(super) fn check_depth(&self) -> Result<(), Refusal> {
         if self.replies.new_fetches() >= self.replay.capacity() { Err(INVALID) } else { Ok(()) }
     }
 }

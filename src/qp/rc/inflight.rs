@@ -12,9 +12,9 @@ pub(super) struct Wqe {
     pub(super) request: SendRequest,
     /// Bytes of its message.
     pub(super) length: u32,
-    /// PSNs that it takes: its own packets, or those of the READ response.
+    /// PSNs that it takes: its own packets, or those of the READ response; none when it is carried out here.
     pub(super) packets: u32,
-    /// Set when its first packet is made.
+    /// Set when its first packet is made, or when it is carried out here.
     pub(super) begun: Option<Begun>,
     /// Set when it turned out that it cannot be sent: it fails with this once all before it are done.
     pub(super) refused: Option<Status>,
@@ -32,7 +32,7 @@ pub(super) struct Begun {
 impl Wqe {
     /// The PSN of its last packet.
     pub(super) fn last(&self, begun: Begun) -> Psn {
-        begun.first.plus(self.packets - 1)
+        begun.first.plus(self.packets).minus(1)
     }
 }
 
@@ -88,7 +88,7 @@ impl SendQueue {
 
     /// Adds a request whose message has `length` bytes.
     pub(super) fn push(&mut self, request: SendRequest, length: u32) {
-        let packets = segment::packets(length, self.mtu);
+        let packets = if request.operation.is_local() { 0 } else { segment::packets(length, self.mtu) };
         self.ring.push_back(Wqe { request, length, packets, begun: None, refused: None });
     }
 
@@ -109,9 +109,9 @@ impl SendQueue {
         }
     }
 
-    /// Whether a request before `index` is a READ or ATOMIC that is not answered.
-    pub(super) fn fetches_before(&self, index: usize) -> bool {
-        self.ring.iter().take(index).any(|wqe| wqe.request.operation.fetches())
+    /// Whether a request before `index` waits for an answer of its own.
+    pub(super) fn awaits_answer_before(&self, index: usize) -> bool {
+        self.ring.iter().take(index).any(|wqe| wqe.request.operation.is_answered())
     }
 
     /// Gives the request at `index`, the first that was not begun, its PSNs.
@@ -125,9 +125,10 @@ impl SendQueue {
         wqe.begun
     }
 
-    /// The newest request that was begun, with its index.
+    /// The newest request that was begun and has packets, with its index.
     pub(super) fn newest_begun(&self) -> Option<(usize, &Wqe)> {
-        let index = self.ring.partition_point(|wqe| wqe.begun.is_some()).checked_sub(1)?;
+        let begun = self.ring.partition_point(|wqe| wqe.begun.is_some());
+        let index = self.ring.range(..begun).rposition(|wqe| wqe.packets > 0)?;
         Some((index, self.ring.get(index)?))
     }
 

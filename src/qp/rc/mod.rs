@@ -5,6 +5,8 @@ mod connection;
 mod execute;
 mod held;
 mod inflight;
+mod local;
+mod place;
 mod probe;
 mod replay;
 mod reply;

@@ -30,10 +30,10 @@ impl Requester {
         // Another gap in the answers is news again.
         self.rewound_for = None;
         self.lost |= turn > 0;
-        let awaits_fetch = self.queue.front().is_some_and(|wqe| wqe.request.operation.fetches());
+        let awaits_answer = self.queue.front().is_some_and(|wqe| wqe.request.operation.is_answered());
         self.probe_due = if turn.is_multiple_of(2) && self.newest().is_some() {
             Some(Probe::Newest)
-        } else if awaits_fetch && turn < 2 {
+        } else if awaits_answer && turn < 2 {
             None
         } else {
             Some(Probe::Oldest)
@@ -44,8 +44,8 @@ impl Requester {
     /// Answers a NAK by sending only the packet that is missing, to a peer that may have kept those behind it; false for
     /// a peer that is known to drop them, and for a READ or ATOMIC, whose answer would not tell.
     pub(super) fn send_only_oldest(&mut self, common: &mut Common, now: Instant) -> bool {
-        let fetches = self.queue.front().is_none_or(|wqe| wqe.request.operation.fetches());
-        if self.peer_holds == Some(false) || fetches {
+        let is_answered = self.queue.front().is_none_or(|wqe| wqe.request.operation.is_answered());
+        if self.peer_holds == Some(false) || is_answered {
             return false;
         }
         common.counters.completer_retry_err += 1;
@@ -62,7 +62,7 @@ impl Requester {
             Probe::Oldest => {
                 let cursor = self.queue.oldest();
                 let wqe = self.queue.get(cursor.index).filter(|wqe| wqe.begun.is_some())?;
-                if !wqe.request.operation.fetches() {
+                if !wqe.request.operation.is_answered() {
                     self.probed = Some(self.queue.unacknowledged);
                 }
                 Some(self.at(common, cursor, wqe))
@@ -75,7 +75,7 @@ impl Requester {
         let (index, wqe) = self.queue.newest_begun()?;
         let begun = wqe.begun?;
         let packet = u32::try_from(self.queue.sent_end.minus(1).distance(begun.first)).ok()?;
-        let is_answered_by_ack = !wqe.request.operation.fetches() && packet < wqe.packets;
+        let is_answered_by_ack = !wqe.request.operation.is_answered() && packet < wqe.packets;
         is_answered_by_ack.then_some(Next { cursor: Cursor { index, packet }, psns: 1, cost: 0 })
     }
 

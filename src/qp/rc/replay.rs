@@ -1,4 +1,4 @@
-//! What a responder remembers of READs and ATOMICs, to answer a request that comes again (IBTA 9.7.5.1.4).
+//! What a responder remembers of READs, ATOMICs and FLUSHes, to answer a request that comes again (IBTA 9.7.5.1.4).
 
 use std::collections::VecDeque;
 
@@ -31,6 +31,8 @@ pub(super) enum ExecutedKind {
         /// What was there before.
         original: u64,
     },
+    /// An ATOMIC WRITE or a FLUSH, which is answered without data.
+    Done,
 }
 
 /// The newest executed READs and ATOMICs, as many as may be outstanding.

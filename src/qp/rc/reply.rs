@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::replay::Executed;
-use crate::memory::{Access, PdNumber, Table};
+use crate::memory::{Access, Holder, PdNumber, Table};
 use crate::qp::common::Common;
 use crate::qp::segment;
 use crate::wire::{Aeth, Extensions, NakCode, Opcode, Position, Psn, Syndrome, emit_headers, pad_of};
@@ -37,6 +37,13 @@ pub(super) struct ReadReply {
     pub(super) msn: u32,
     /// Whether it was answered before: the request came again.
     pub(super) is_again: bool,
+}
+
+impl ReadReply {
+    /// The answer to an ATOMIC WRITE or FLUSH: that of a READ of nothing.
+    pub(super) fn empty(pd: PdNumber, psn: Psn, msn: u32) -> Self {
+        Self { psn, last: psn, pd, address: 0, rkey: 0, remaining: 0, is_first: true, msn, is_again: false }
+    }
 }
 
 impl Reply {
@@ -163,7 +170,8 @@ impl Replies {
         let span = if length == 0 {
             None
         } else {
-            match memory.resolve(read.rkey, read.pd, read.address, u64::from(length), Access::REMOTE_READ) {
+            let holder = Holder { pd: read.pd, qpn: common.qpn };
+            match memory.resolve_remote(read.rkey, holder, read.address, u64::from(length), Access::REMOTE_READ) {
                 Ok(span) => Some(span),
                 Err(_) => return self.refuse_read(common, &read, room),
             }

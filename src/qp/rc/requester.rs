@@ -25,7 +25,7 @@ use crate::work::{Completion, CompletionKind, Operation, Payload, SendFlags, Sen
 pub(crate) struct Requester {
     pub(super) queue: SendQueue,
     pub(super) retry: Retry,
-    /// The last PSNs of READ pieces and ATOMICs that were sent and not answered, at most `max_rd_atomic`.
+    /// The last PSNs of READ pieces, ATOMICs and FLUSHes that were sent and not answered, at most `max_rd_atomic`.
     pub(super) fetches: VecDeque<Psn>,
     /// The PSN up to which a gap in the answers was acted on; only progress beyond it makes another gap news.
     pub(super) rewound_for: Option<Psn>,
@@ -40,6 +40,9 @@ pub(crate) struct Requester {
     unasked: u64,
     /// A loss was seen since the endpoint last asked.
     pub(super) lost: bool,
+    /// Whether FLUSHes get the ICRC of the kernel's rxe. Each that must be sent again tries the other rule; the one that was
+    /// answered is kept.
+    rxe_flush: bool,
     /// The program waits for the event that the queue is drained.
     drain_pending: bool,
 }
@@ -72,6 +75,7 @@ impl Requester {
             peer_holds: None,
             unasked: 0,
             lost: false,
+            rxe_flush: false,
             drain_pending: false,
         }
     }
@@ -128,9 +132,9 @@ impl Requester {
         Ok(())
     }
 
-    /// Whether there is a packet to send, the window of `room` bytes permitting.
+    /// Whether there is a packet to send, the window of `room` bytes permitting, or something to carry out before.
     pub(crate) fn wants_transmit(&self, common: &Common, room: u64) -> bool {
-        self.probe_due.is_some() || self.next(common, self.queue.cursor, room).is_some()
+        self.probe_due.is_some() || self.is_local_due(common) || self.next(common, self.queue.cursor, room).is_some()
     }
 
     /// Whether only a window of `room` bytes holds the next packet back.
@@ -152,6 +156,7 @@ impl Requester {
         {
             return self.emit(common, around, next, true, room);
         }
+        self.carry_out(common, around);
         let next = self.next(common, self.queue.cursor, window)?;
         if !self.begin(common, around, next.cursor.index) {
             // What was sent before it did not ask for an acknowledge, since more was to follow.
@@ -172,29 +177,31 @@ impl Requester {
 
     /// What the packet at `cursor` is, when it may be sent now.
     fn next(&self, common: &Common, cursor: Cursor, window: u64) -> Option<Next> {
-        if self.retry.waits_for_receiver() {
+        let wqe = self.due(common, cursor.index)?;
+        let operation = &wqe.request.operation;
+        if operation.is_local() {
             return None;
-        }
-        let wqe = self.queue.get(cursor.index).filter(|wqe| wqe.refused.is_none())?;
-        match common.state {
-            State::ReadyToSend => {}
-            State::SendQueueDrained if wqe.begun.is_some() => {}
-            _ => return None,
         }
         let next = self.at(common, cursor, wqe);
-        let operation = &wqe.request.operation;
         // A depth of zero refuses posting; what was posted before it became zero must not wait for ever.
         let depth = usize::from(common.attributes.max_rd_atomic.unwrap_or(0)).max(1);
-        if operation.fetches() && self.fetches.len() >= depth {
-            return None;
-        }
-        if wqe.begun.is_none()
-            && wqe.request.flags.contains(SendFlags::FENCE)
-            && self.queue.fetches_before(cursor.index)
-        {
+        if operation.is_answered() && self.fetches.len() >= depth {
             return None;
         }
         self.fits(&next, window).then_some(next)
+    }
+
+    /// The request at `index`, when neither the queue pair's state nor what it waits for holds it back.
+    pub(super) fn due(&self, common: &Common, index: usize) -> Option<&Wqe> {
+        if self.retry.waits_for_receiver() {
+            return None;
+        }
+        let wqe = self.queue.get(index).filter(|wqe| wqe.refused.is_none())?;
+        if wqe.begun.is_some() {
+            return common.state.awaits_answers().then_some(wqe);
+        }
+        let is_fenced = wqe.request.flags.contains(SendFlags::FENCE) && self.queue.awaits_answer_before(index);
+        (common.state == State::ReadyToSend && !is_fenced).then_some(wqe)
     }
 
     /// Whether the window lets the packet go. A queue pair with nothing in flight may always send one, or peers
@@ -258,12 +265,22 @@ impl Requester {
     ) -> Option<usize> {
         let wqe = self.queue.get(next.cursor.index)?;
         let psn = wqe.begun?.first.plus(next.cursor.packet);
-        let fetches = wqe.request.operation.fetches();
-        let (length, packets) = (wqe.length, wqe.packets);
-        let cut = Cut { mtu: common.mtu(), length, packets, packet: next.cursor.packet, psns: next.psns, psn, asks };
+        let is_answered = wqe.request.operation.is_answered();
+        let is_flush = matches!(wqe.request.operation, Operation::Flush(_));
+        self.rxe_flush ^= is_flush && psn.is_before(self.queue.sent_end);
+        let cut = Cut {
+            mtu: common.mtu(),
+            length: wqe.length,
+            packets: wqe.packets,
+            packet: next.cursor.packet,
+            psns: next.psns,
+            psn,
+            asks,
+            rxe_flush: self.rxe_flush,
+        };
         match request::emit(common, around.memory, &wqe.request, &cut, room) {
             Ok(length) => {
-                self.note_sent(common, around.now, psn, next, fetches);
+                self.note_sent(common, around.now, psn, next, is_answered);
                 Some(length)
             }
             Err(status) => {
@@ -274,13 +291,13 @@ impl Requester {
     }
 
     /// Counts a packet and starts what waits for its answer.
-    fn note_sent(&mut self, common: &mut Common, now: Instant, psn: Psn, next: Next, fetches: bool) {
+    fn note_sent(&mut self, common: &mut Common, now: Instant, psn: Psn, next: Next, is_answered: bool) {
         common.counters.sent_pkts += 1;
         let is_again = psn.is_before(self.queue.sent_end);
         common.counters.retransmitted_pkts += u64::from(is_again);
         let last = psn.plus(next.psns - 1);
         // A probe asks again for what is outstanding already.
-        if fetches && !self.fetches.contains(&last) {
+        if is_answered && !self.fetches.contains(&last) {
             self.fetches.push_back(last);
         }
         self.retry.on_sent(now, psn, is_again);

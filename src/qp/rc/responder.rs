@@ -223,6 +223,9 @@ impl Responder {
             (ExecutedKind::Atomic { original }, Kind::CompareSwap | Kind::FetchAdd) => {
                 Some(Reply::Atomic { psn, original, msn: self.msn, is_again: true })
             }
+            (ExecutedKind::Done, Kind::AtomicWrite | Kind::Flush) => {
+                Some(Reply::Read(ReadReply { is_again: true, ..ReadReply::empty(common.pd, psn, self.msn) }))
+            }
             (ExecutedKind::Read { pd, address, rkey, length }, Kind::ReadRequest) => {
                 let again = packet.extensions.reth?;
                 let skipped = u64::from(psn.distance(executed.first).cast_unsigned()) * u64::from(common.mtu());
