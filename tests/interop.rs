@@ -23,3 +23,5 @@ mod matrix;
 mod memory;
 #[path = "interop/pingpong.rs"]
 mod pingpong;
+#[path = "interop/srq.rs"]
+mod srq;

@@ -13,7 +13,7 @@ const DEFAULT_HOP_LIMIT: u8 = 64;
 fn source(address: &AddressVector, gids: &[IpAddr]) -> Result<IpAddr> {
     let index = address.source_gid_index;
     let gid = gids.get(usize::from(index)).copied().filter(|gid| !gid.is_unspecified());
-    gid.ok_or_else(|| Error::invalid("sgid_index", format!("there is no GID {index}; there are {}", gids.len())))
+    gid.ok_or_else(|| Error::invalid("sgid_index", format!("there is no GID {index}")))
 }
 
 /// Where the packets of a connection go.

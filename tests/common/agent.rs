@@ -122,8 +122,20 @@ impl Agent {
     }
 
     /// Modifies a QP: `state=rtr dest_qpn=17 dgid=10.99.0.1 …`.
+    ///
+    /// The kernel resolves the peer's address when it is told it, and gives up (`ETIMEDOUT`) when the answer is late, as it
+    /// is over IPv6 on an emulated guest now and then: that is tried again.
     pub fn modify(&mut self, name: &str, attributes: &str) -> Result<()> {
-        self.request(&format!("modify {name} {attributes}")).map(drop)
+        const TIMED_OUT: i32 = 110;
+        const TRIES: usize = 5;
+        let request = format!("modify {name} {attributes}");
+        for _ in 1..TRIES {
+            match self.request(&request) {
+                Err(AgentError::Refused { errno: TIMED_OUT, .. }) => {}
+                result => return result.map(drop),
+            }
+        }
+        self.request(&request).map(drop)
     }
 
     /// Takes a QP from RESET to RTS: `rtr` and `rts` are the attributes of these two steps.

@@ -1,5 +1,5 @@
-//! `uroce pingpong` with the kernel's `ibv_rc_pingpong`, `ibv_uc_pingpong` or `ibv_ud_pingpong` at the other end, either one as the server. Their TCP connection is
-//! always over IPv4: the kernel's tool listens on nothing else.
+//! `uroce pingpong` with the kernel's `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` or `ibv_srq_pingpong` at the other
+//! end, either one as the server. Their TCP connection is always over IPv4: the kernel's tools listen on nothing else.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,7 +11,7 @@ use crate::common::guest::{Guest, HOST_V4, Kernel};
 
 /// How the two are run.
 struct Run {
-    /// `rc`, `uc` or `ud`.
+    /// `rc`, `uc`, `ud` or `srq`.
     service: &'static str,
     /// Index of our GID and the guest's: link-local, IPv4 and IPv6 in this order on either side.
     gid_index: u8,
@@ -47,6 +47,9 @@ fn play(kernel: Kernel) {
         v4("ud", "-n 200 -c"),
         v4("ud", "-n 50 -e -s 4096 -c"),
         v6("ud", "-n 100 -s 1 -c"),
+        v4("srq", "-n 300"),
+        v4("srq", "-n 100 -q 3 -r 4 -s 9000 -m 256"),
+        v6("srq", "-n 100 -q 5 -e"),
     ];
     for run in runs {
         check(

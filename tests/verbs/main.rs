@@ -8,6 +8,7 @@ mod objects;
 mod opening;
 mod operations;
 mod processes;
+mod receive;
 mod sleeping;
 mod stat;
 

@@ -320,3 +320,54 @@ fn link_local_addresses() {
     flush(&mut sender);
     assert_eq!(receive(&mut receiver, 20).len(), 20);
 }
+
+/// What is sent to a group comes to a port that joined it, as long as it has not left; the sender hears itself, if it is a
+/// member.
+#[test]
+fn groups_are_joined_and_left() {
+    let (a, b) = ("127.79.14.1", "127.79.14.2");
+    let mut member = UdpPort::bind(&[ip(a)]).expect("bind");
+    let mut sender = UdpPort::bind(&[ip(b)]).expect("bind");
+    check_group(&mut member, &mut sender, (a, b), "239.79.14.1");
+    sender.join(ip("239.79.14.2")).expect("join");
+    commit(&mut sender, &flow(b, "239.79.14.2", 0xc000), &datagram(1, 64));
+    sender.flush().expect("flush");
+    assert_eq!(datagrams(&receive(&mut sender, 1)), [datagram(1, 64)]);
+    let error = member.join(ip("ff0e::1")).expect_err("no IPv6 address").to_string();
+    assert!(error.contains("ff0e::1") && error.contains("family"), "{error}");
+}
+
+/// The same over IPv6 and between two hosts, with a group of the link, which exists on every interface.
+#[test]
+fn groups_of_a_link() {
+    let Some(namespaces) = Namespaces::new() else {
+        return;
+    };
+    let link_local = |side| {
+        namespaces.ip(side, &format!("addr add fe80::{}/64 dev veth0 nodad", side + 1));
+        namespaces.enter(side);
+        UdpPort::bind(&[ip(&format!("fe80::{}", side + 1))]).expect("bind")
+    };
+    let (mut sender, mut member) = (link_local(0), link_local(1));
+    check_group(&mut member, &mut sender, ("fe80::2", "fe80::1"), "ff02::79:14");
+}
+
+fn check_group(member: &mut UdpPort, sender: &mut UdpPort, (a, b): (&str, &str), group: &str) {
+    let descriptors = member.descriptors();
+    member.join(ip(group)).expect("join");
+    member.join(ip(group)).expect("join once more");
+    assert_eq!(member.descriptors(), descriptors, "a driver asks for them once");
+    let sent: Vec<_> = (0..40).map(|i| datagram(i, 512)).collect();
+    for datagram in &sent {
+        commit(sender, &flow(b, group, 0xc000), datagram);
+    }
+    flush(sender);
+    assert!(crate::port::wait(&descriptors, &[], Some(Duration::from_secs(5))).expect("poll"), "{a}, {group}");
+    let arrivals = receive(member, 40);
+    assert!(arrivals.iter().all(|arrival| arrival.destination == ip(group) && arrival.source == ip(b)));
+    assert_eq!(datagrams(&arrivals), sent, "{group}");
+    member.leave(ip(group));
+    commit(sender, &flow(b, group, 0xc000), &sent[0]);
+    flush(sender);
+    assert!(!crate::port::wait(&descriptors, &[], Some(Duration::from_millis(20))).expect("poll"), "{group}");
+}

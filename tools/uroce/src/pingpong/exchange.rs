@@ -4,21 +4,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use uroce::verbs::{
-    Access, AddressVector, Arm, Capacity, Completion, CompletionChannel, CompletionKind, CompletionQueue,
-    ConnectOptions, Context, Destination, Grh, MemoryRegion, Operation, Peer, ProtectionDomain, Psn, QpConfig, QpType,
-    QueuePair, ReceiveRequest, SendRequest, Status,
+    Access, AddressVector, Capacity, Completion, CompletionKind, ConnectOptions, Context, Destination, Grh,
+    MemoryRegion, Operation, Peer, ProtectionDomain, Psn, QpConfig, QpType, QueuePair, ReceiveRequest, SendRequest,
+    Status,
 };
 
+use super::inbox::Inbox;
 use super::{Arguments, Service};
 
-/// How long the peer may be silent, once connected.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Completions taken at once.
 const BURST: usize = 2;
-/// How often a polling end gives way, in case there are more programs than processors, and looks at the clock.
-const POLLS_PER_PAUSE: u32 = 64;
-/// After so many polls in vain it sleeps: the peer is slow, and may need this very processor.
-const POLLS_PER_NAP: u32 = 1024;
 
 /// One end, ready to be connected.
 pub(super) struct End {
@@ -26,10 +21,7 @@ pub(super) struct End {
     qp: QueuePair,
     /// Where datagrams go, once that is known.
     destination: Option<Destination>,
-    cq: CompletionQueue,
-    channel: CompletionChannel,
-    /// Whether to sleep at once, instead of polling.
-    events: bool,
+    inbox: Inbox,
     region: MemoryRegion,
     /// Bytes in front of a message that was received: on UD, the header that it came with.
     header: u32,
@@ -49,38 +41,24 @@ impl End {
     pub(super) fn new(context: &Context, service: Service, arguments: &Arguments, client: bool) -> Result<Self> {
         let (size, rx_depth) = (service.size(arguments), arguments.rx_depth);
         let (qp_type, header) = match service {
-            Service::Rc => (QpType::Rc, 0),
+            // Over a shared receive queue there are ends of another kind.
+            Service::Rc | Service::Srq => (QpType::Rc, 0),
             Service::Uc => (QpType::Uc, 0),
             // The header of a datagram comes first.
             Service::Ud => (QpType::Ud, Grh::LEN as u32),
         };
-        let channel = context.create_completion_channel()?;
-        let cq = context.create_cq(rx_depth as usize + 1, Some(&channel))?;
+        let inbox = Inbox::new(context, rx_depth as usize + 1, arguments.events)?;
+        let cq = inbox.cq();
         let pd = context.alloc_pd();
         let region = pd.register((header + size) as usize, Access::LOCAL_WRITE)?;
         let capacity = Capacity { max_send_wr: 1, max_receive_wr: rx_depth, ..Capacity::default() };
-        let qp = pd.create_qp(&QpConfig { qp_type, capacity, ..QpConfig::new(&cq, &cq) })?;
+        let qp = pd.create_qp(&QpConfig { qp_type, capacity, ..QpConfig::new(cq, cq) })?;
         // The kernel's tool fills like this, and its server expects zeros at the start of each page when it checks.
         let fill = if client && arguments.chk { 0 } else { 0x7b + u8::from(!client) };
         region.write(0, &vec![fill; (header + size) as usize])?;
         qp.to_init(&ConnectOptions { access: Access::empty(), ..ConnectOptions::default() })?;
-        let end = Self {
-            pd,
-            qp,
-            destination: None,
-            cq,
-            channel,
-            events: arguments.events,
-            region,
-            header,
-            size,
-            rx_depth,
-            client,
-        };
+        let end = Self { pd, qp, destination: None, inbox, region, header, size, rx_depth, client };
         end.post_receives(rx_depth)?;
-        if end.events {
-            end.cq.arm(Arm::Any);
-        }
         Ok(end)
     }
 
@@ -113,7 +91,7 @@ impl End {
         }
         let mut completions = [Completion::default(); BURST];
         while sent < iterations || received < iterations {
-            let count = self.next(&mut completions)?;
+            let count = self.inbox.next(&mut completions)?;
             for completion in completions.iter().take(count) {
                 if completion.status != Status::Success {
                     bail!("the exchange broke off after {received} messages: {}", completion.status.as_str());
@@ -150,42 +128,6 @@ impl End {
             }
         }
         Ok(())
-    }
-
-    /// Waits for completions; never returns without one.
-    fn next(&self, completions: &mut [Completion]) -> Result<usize> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut polls = 0_u32;
-        loop {
-            let count = self.cq.poll(completions);
-            if count > 0 {
-                return Ok(count);
-            }
-            polls = polls.wrapping_add(1);
-            if self.events {
-                if self.channel.wait(Some(PATIENCE))?.is_some() {
-                    self.cq.arm(Arm::Any);
-                }
-            } else if polls.is_multiple_of(POLLS_PER_NAP) {
-                // Polled once more before it sleeps: what came before it was armed would not wake it.
-                self.cq.arm(Arm::Any);
-                let count = self.cq.poll(completions);
-                if count > 0 {
-                    return Ok(count);
-                }
-                self.channel.wait(Some(PATIENCE))?;
-            } else if polls.is_multiple_of(POLLS_PER_PAUSE) {
-                std::thread::yield_now();
-            } else {
-                continue;
-            }
-            if Instant::now() > deadline {
-                bail!(
-                    "no message for {} s: the peer is gone, or UDP port 4791 is closed on the way",
-                    PATIENCE.as_secs()
-                );
-            }
-        }
     }
 
     fn post_send(&self) -> Result<()> {

@@ -37,6 +37,34 @@ pub(super) fn learn(stream: &mut TcpStream) -> Result<Peer> {
     })
 }
 
+/// Queue pairs that the tool with a shared receive queue knows of, whether they are used or not.
+pub(super) const PLACES: usize = 256;
+
+/// Sends what the peer must know of each of our queue pairs; the places that are left are zeros.
+pub(super) fn tell_all(stream: &mut TcpStream, own: &[Peer]) -> Result<()> {
+    let nobody = "0000:000000:000000:00000000000000000000000000000000";
+    let mut message = Vec::with_capacity(PLACES * LENGTH);
+    for place in 0..PLACES {
+        message.extend_from_slice(own.get(place).map_or_else(|| nobody.to_owned(), text).as_bytes());
+        message.push(0);
+    }
+    Ok(stream.write_all(&message)?)
+}
+
+/// Receives what the peer says of its queue pairs, and keeps the first `count`.
+pub(super) fn learn_all(stream: &mut TcpStream, count: usize) -> Result<Vec<Peer>> {
+    let mut peers = Vec::with_capacity(PLACES);
+    for _ in 0..PLACES {
+        peers.push(learn(stream)?);
+    }
+    peers.truncate(count);
+    let used = peers.iter().take_while(|peer| peer.qpn.value() > 0).count();
+    if used < count {
+        bail!("the peer has {used} queue pairs, we have {count}: give both ends the same with -q");
+    }
+    Ok(peers)
+}
+
 /// The client is ready.
 pub(super) fn finish(stream: &mut TcpStream) -> Result<()> {
     Ok(stream.write_all(DONE)?)

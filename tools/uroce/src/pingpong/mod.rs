@@ -1,8 +1,10 @@
-//! `uroce pingpong`: two ends send each other messages in turn. Either end can be `ibv_rc_pingpong`, `ibv_uc_pingpong` or
-//! `ibv_ud_pingpong` of rdma-core, on the kernel's rxe or on a network card.
+//! `uroce pingpong`: two ends send each other messages in turn. Either end can be `ibv_rc_pingpong`, `ibv_uc_pingpong`,
+//! `ibv_ud_pingpong` or `ibv_srq_pingpong` of rdma-core, on the kernel's rxe or on a network card.
 
 mod exchange;
 mod handshake;
+mod inbox;
+mod srq;
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -16,12 +18,13 @@ use self::handshake::Address;
 use crate::output::say;
 use crate::{device, net};
 
-/// Exchange messages in turn with a peer that runs this command, or ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong
+/// Exchange messages in turn with a peer that runs this command, or ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong, ibv_srq_pingpong
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The service, rc by default, and the host of the server; without a host, be the server
-    #[arg(value_name = "rc | uc | ud | HOST", num_args = 0..=2)]
+    /// The service, rc by default (srq: several rc connections on a shared receive queue), and the host of the server; without
+    /// a host, be the server
+    #[arg(value_name = "rc | uc | ud | srq | HOST", num_args = 0..=2)]
     words: Vec<String>,
     /// TCP port over which both ends get to know each other
     #[arg(short, long, default_value_t = 18515)]
@@ -44,6 +47,9 @@ pub(crate) struct Arguments {
     /// Messages that each end sends
     #[arg(short = 'n', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
+    /// Connections (srq only); both ends must have the same number
+    #[arg(short = 'q', long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=handshake::PLACES as i64))]
+    num_qp: u32,
     /// Bytes of a message; 4096 by default, 1024 with ud, whose messages are one packet
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(..=1 << 30))]
     size: Option<u32>,
@@ -66,6 +72,7 @@ Examples:
   uroce pingpong                           be the server; the client says which device it comes to
   uroce pingpong 192.0.2.1                 be the client of a server on 192.0.2.1
   uroce pingpong ud 192.0.2.1              datagrams; nothing makes up for one that is lost
+  uroce pingpong srq -q 4 192.0.2.1        four connections on a shared receive queue
   ibv_rc_pingpong -d rxe0 -g 1             the server may also be the kernel's
   uroce pingpong -d uroce_eth0 -g 1 -s 65536 -n 100 -c 192.0.2.1";
 
@@ -75,6 +82,7 @@ enum Service {
     Rc,
     Uc,
     Ud,
+    Srq,
 }
 
 impl Service {
@@ -100,6 +108,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let name = device::choose(arguments.device.as_deref(), local)?;
     let context = device::options(&name, arguments.backend).open()?;
     let index = device::gid_index(&context, arguments.gid_index, local)?;
+    if service == Service::Srq {
+        return srq::run(stream, &context, index, arguments, server.is_some());
+    }
     let mut end = End::new(&context, service, arguments, server.is_some())?;
     let own = end.qp().local(random_psn()).at(context.address(index)?);
     say!("  local address:  {}", Address(own))?;
@@ -139,24 +150,8 @@ fn connect(
     arguments: &Arguments,
     client: bool,
 ) -> Result<()> {
-    let options = ConnectOptions {
-        path_mtu: Some(arguments.mtu),
-        source_gid_index: Some(index),
-        max_rd_atomic: 1,
-        max_dest_rd_atomic: 1,
-        ..ConnectOptions::default()
-    };
-    let mut ready = |peer: &Peer| {
-        let device = context.device();
-        end.connect(own.psn, peer, &options).with_context(|| {
-            format!(
-                "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
-                device.name,
-                peer.address,
-                device.mtu.bytes()
-            )
-        })
-    };
+    let options = options(arguments, index);
+    let mut ready = |peer: &Peer| end.connect(own.psn, peer, &options).with_context(|| refusal(context, peer, index));
     let peer = if client {
         handshake::tell(&mut stream, &own)?;
         let peer = handshake::learn(&mut stream)?;
@@ -172,6 +167,28 @@ fn connect(
     };
     say!("  remote address: {}", Address(peer))?;
     Ok(())
+}
+
+/// How a queue pair is connected.
+fn options(arguments: &Arguments, index: u8) -> ConnectOptions {
+    ConnectOptions {
+        path_mtu: Some(arguments.mtu),
+        source_gid_index: Some(index),
+        max_rd_atomic: 1,
+        max_dest_rd_atomic: 1,
+        ..ConnectOptions::default()
+    }
+}
+
+/// What is said when it cannot be.
+fn refusal(context: &Context, peer: &Peer, index: u8) -> String {
+    let device = context.device();
+    format!(
+        "{} cannot be connected to {} (GID index {index}, its largest path MTU is {})",
+        device.name,
+        peer.address,
+        device.mtu.bytes()
+    )
 }
 
 /// Prints what came out, as the kernel's tool does.
