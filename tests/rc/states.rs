@@ -103,7 +103,7 @@ fn a_refused_change_changes_nothing() {
         (Attributes { address: at("0.0.0.0"), ..rtr }, "dgid: 0.0.0.0 is not the address of a peer"),
         (
             Attributes { address: Some(AddressVector { source_gid_index: 9, ..address }), ..rtr },
-            "sgid_index: there is no GID 9; there are 1",
+            "sgid_index: there is no GID 9",
         ),
         (Attributes { min_rnr_timer: Some(32), ..rtr }, "min_rnr_timer: 32; at most 31 is possible"),
         (Attributes { max_dest_rd_atomic: Some(129), ..rtr }, "max_dest_rd_atomic: 129; at most 128 is possible"),
