@@ -1,0 +1,9 @@
+//! Gives the library the name and the symbol versions that programs were linked against.
+
+fn main() {
+    let nodes = concat!(env!("CARGO_MANIFEST_DIR"), "/nodes.map");
+    println!("cargo:rerun-if-changed={nodes}");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    // Only the nodes: which symbol belongs to which stands beside its function (src/exports.rs).
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={nodes}");
+}
