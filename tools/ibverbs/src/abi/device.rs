@@ -86,9 +86,9 @@ pub(crate) mod device_cap {
     pub(crate) const XRC: u32 = 1 << 20;
     pub(crate) const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
     pub(crate) const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
-    /// `IB_UVERBS_DEVICE_FLUSH_GLOBAL` and `_PERSISTENT` of the kernel, in the extended flags.
+    /// `IB_UVERBS_DEVICE_FLUSH_GLOBAL` of the kernel, in the extended flags. Persistence is offered for files only, which programs cannot
+    /// register here.
     pub(crate) const FLUSH_GLOBAL: u64 = 1 << 38;
-    pub(crate) const FLUSH_PERSISTENT: u64 = 1 << 39;
     /// `IB_UVERBS_DEVICE_ATOMIC_WRITE`.
     pub(crate) const ATOMIC_WRITE: u64 = 1 << 40;
 }
