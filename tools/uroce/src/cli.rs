@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{demo, devices, devinfo, dump, link, perf, pingpong, soak, stat};
+use crate::{demo, devices, devinfo, dump, link, perf, pingpong, run, soak, stat};
 
 /// RDMA over Converged Ethernet v2 in user space: no RDMA device, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -23,6 +23,10 @@ pub(crate) enum Command {
     Stat(stat::Arguments),
     Soak(soak::Arguments),
     Dump(dump::Arguments),
+    Run(run::Arguments),
+    Env(run::EnvArguments),
+    #[command(hide = true)]
+    CleanAfter(run::CleanArguments),
 }
 
 const EXAMPLES: &str = "\
@@ -34,4 +38,5 @@ Examples:
   uroce pingpong 192.0.2.1          exchange messages with ibv_rc_pingpong there
   uroce stat                        what the devices of running programs counted
   uroce soak --hours 1              look for bugs in the protocol engine
+  uroce run -- ib_write_bw          run any program that is built on libibverbs
   uroce dump capture.pcap           show RoCE v2 packets, and whether their ICRC is right";

@@ -14,6 +14,7 @@ mod net;
 mod output;
 mod perf;
 mod pingpong;
+mod run;
 mod soak;
 mod stat;
 
@@ -37,6 +38,9 @@ fn main() -> ExitCode {
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments).map(done),
         Command::Dump(arguments) => dump::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments).map(done),
+        Command::Env(arguments) => run::env(&arguments).map(done),
+        Command::CleanAfter(arguments) => run::clean(&arguments).map(done),
     };
     match outcome {
         Ok(code) => code,
