@@ -1,7 +1,7 @@
 //! One region of memory and the copies in and out of it.
 //!
 //! Registered memory is shared with the program, as a device's DMA shares it, so no reference to it is ever
-//! made: bytes move through raw pointers, and eight-byte atomics through [`AtomicU64`].
+//! made: bytes move through raw pointers, in ways that survive memory which is not there any more ([`guard`]).
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -10,11 +10,11 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
 
-use super::{Access, PdNumber};
+use super::guard::{self, Fault};
+use super::{Access, AccessError, PdNumber};
 
 /// Page-aligned memory that the library owns: zeroed, or a file's.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ impl Buffer {
         Self { start, length, origin: Origin::Allocated(layout) }
     }
 
-    /// The `length` bytes of `file` from `offset` on, shared with everyone who maps them (`mmap(2)`). A file that is shortened
-    /// later takes the program down when the lost bytes are touched.
+    /// The `length` bytes of `file` from `offset` on, shared with everyone who maps them (`mmap(2)`). The bytes of a file that is
+    /// shortened later are as memory that was unmapped.
     ///
     /// # Errors
     /// What `mmap(2)` says: the offset must be a multiple of the page size, the length not 0, the file opened for reading and
@@ -285,47 +285,64 @@ impl<'region> Span<'region> {
 
     /// Writes `bytes` to the start of the span.
     ///
+    /// # Errors
+    /// [`AccessError::Unmapped`]; bytes before the fault may be there.
+    ///
     /// # Panics
     /// When the span is shorter: a bug of the caller, who asked for a span of this very length.
-    pub fn copy_in(&self, bytes: &[u8]) {
+    #[inline]
+    pub fn copy_in(&self, bytes: &[u8]) -> Result<(), AccessError> {
         assert!(bytes.len() <= self.length, "a copy longer than its span");
-        // SAFETY: the span is valid for `length` bytes, and `bytes`, a reference, cannot overlap memory
-        // to which no reference exists.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) }
+        // SAFETY: the span is valid for `length` bytes, or what the program unmapped of it ends as an error; and `bytes`, a
+        // reference, cannot overlap memory to which no reference exists.
+        unsafe { guard::copy(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) }.map_err(unmapped)
     }
 
     /// Reads the start of the span into `bytes`.
     ///
+    /// # Errors
+    /// [`AccessError::Unmapped`]; `bytes` may have changed.
+    ///
     /// # Panics
     /// When the span is shorter: a bug of the caller, who asked for a span of this very length.
-    pub fn copy_out(&self, bytes: &mut [u8]) {
+    #[inline]
+    pub fn copy_out(&self, bytes: &mut [u8]) -> Result<(), AccessError> {
         assert!(bytes.len() <= self.length, "a copy longer than its span");
         // SAFETY: as in `copy_in`.
-        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
+        unsafe { guard::copy(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }.map_err(unmapped)
     }
 
-    /// The eight bytes of the span as an atomic, or `None` when it is not eight aligned bytes.
-    fn atomic(&self) -> Option<&AtomicU64> {
+    /// The eight bytes of the span as one cell.
+    fn cell(&self) -> Result<*mut u64, AccessError> {
         let pointer = self.start.as_ptr().cast::<u64>();
-        // SAFETY: eight bytes, aligned, inside the region for as long as the span lives; an atomic may be shared.
-        (self.length == 8 && pointer.is_aligned()).then(|| unsafe { AtomicU64::from_ptr(pointer) })
+        if self.length == 8 && pointer.is_aligned() { Ok(pointer) } else { Err(AccessError::Misaligned) }
     }
 
-    /// Replaces the eight bytes by `swap` when they equal `compare`; returns what was there.
-    /// `None` when the span is not eight aligned bytes.
-    #[must_use]
-    pub fn compare_and_swap(&self, compare: u64, swap: u64) -> Option<u64> {
-        let atomic = self.atomic()?;
-        Some(match atomic.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(before) | Err(before) => before,
-        })
+    /// Replaces the eight bytes by `swap` in one step when they equal `compare`; returns what was there.
+    ///
+    /// # Errors
+    /// [`AccessError::Misaligned`] when the span is not eight aligned bytes, [`AccessError::Unmapped`].
+    pub fn compare_and_swap(&self, compare: u64, swap: u64) -> Result<u64, AccessError> {
+        // SAFETY: eight aligned bytes, inside the region for as long as the span lives, or unmapped by the program.
+        unsafe { guard::compare_and_swap(self.cell()?, compare, swap) }.map_err(unmapped)
     }
 
-    /// Replaces the eight bytes in one step. `None` when the span is not eight aligned bytes.
-    #[must_use]
-    pub fn store(&self, value: u64) -> Option<()> {
-        self.atomic()?.store(value, Ordering::SeqCst);
-        Some(())
+    /// Adds to the eight bytes in one step; returns what was there.
+    ///
+    /// # Errors
+    /// As [`compare_and_swap`](Self::compare_and_swap).
+    pub fn fetch_and_add(&self, add: u64) -> Result<u64, AccessError> {
+        // SAFETY: as in `compare_and_swap`.
+        unsafe { guard::fetch_and_add(self.cell()?, add) }.map_err(unmapped)
+    }
+
+    /// Replaces the eight bytes in one step.
+    ///
+    /// # Errors
+    /// As [`compare_and_swap`](Self::compare_and_swap).
+    pub fn store(&self, value: u64) -> Result<(), AccessError> {
+        // SAFETY: as in `compare_and_swap`.
+        unsafe { guard::store(self.cell()?, value) }.map_err(unmapped)
     }
 
     /// Writes the bytes to the file that they map (`msync(2)`), and waits until they are there.
@@ -339,12 +356,10 @@ impl<'region> Span<'region> {
         // SAFETY: whole pages of which at least one byte is in a live mapping; msync changes none of them.
         Ok(unsafe { msync(start.cast(), self.length + before, MsyncFlags::SYNC) }?)
     }
+}
 
-    /// Adds to the eight bytes; returns what was there. `None` when the span is not eight aligned bytes.
-    #[must_use]
-    pub fn fetch_and_add(&self, add: u64) -> Option<u64> {
-        Some(self.atomic()?.fetch_add(add, Ordering::SeqCst))
-    }
+fn unmapped(Fault: Fault) -> AccessError {
+    AccessError::Unmapped
 }
 
 #[cfg(test)]
@@ -370,9 +385,9 @@ mod tests {
     #[test]
     fn bytes_go_in_and_come_out() {
         let (buffer, region) = region(16);
-        region.part(0x1004, 4, Access::empty()).unwrap().copy_in(b"abcd");
+        region.part(0x1004, 4, Access::empty()).unwrap().copy_in(b"abcd").unwrap();
         let mut out = [0; 6];
-        buffer.span(3, 6).unwrap().copy_out(&mut out);
+        buffer.span(3, 6).unwrap().copy_out(&mut out).unwrap();
         assert_eq!(&out, b"\0abcd\0");
     }
 
@@ -380,12 +395,12 @@ mod tests {
     fn atomics_need_eight_aligned_bytes() {
         let (_buffer, region) = region(32);
         let cell = region.part(0x1008, 8, Access::empty()).unwrap();
-        assert_eq!(cell.fetch_and_add(5), Some(0));
-        assert_eq!(cell.compare_and_swap(4, 9), Some(5));
-        assert_eq!(cell.compare_and_swap(5, 9), Some(5));
-        assert_eq!(cell.fetch_and_add(u64::MAX), Some(9));
-        assert_eq!(cell.fetch_and_add(0), Some(8));
-        assert_eq!(region.part(0x1004, 8, Access::empty()).unwrap().fetch_and_add(1), None);
-        assert_eq!(region.part(0x1008, 4, Access::empty()).unwrap().fetch_and_add(1), None);
+        assert_eq!(cell.fetch_and_add(5), Ok(0));
+        assert_eq!(cell.compare_and_swap(4, 9), Ok(5));
+        assert_eq!(cell.compare_and_swap(5, 9), Ok(5));
+        assert_eq!(cell.fetch_and_add(u64::MAX), Ok(9));
+        assert_eq!(cell.fetch_and_add(0), Ok(8));
+        assert_eq!(region.part(0x1004, 8, Access::empty()).unwrap().fetch_and_add(1), Err(AccessError::Misaligned));
+        assert_eq!(region.part(0x1008, 4, Access::empty()).unwrap().fetch_and_add(1), Err(AccessError::Misaligned));
     }
 }

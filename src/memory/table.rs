@@ -64,6 +64,12 @@ pub enum AccessError {
     /// The bytes are not wholly inside.
     #[error("outside the region")]
     OutOfRange,
+    /// The program unmapped the memory after it registered it, or made the file shorter.
+    #[error("the memory is not mapped any more")]
+    Unmapped,
+    /// An atomic access to other than eight aligned bytes.
+    #[error("not eight aligned bytes")]
+    Misaligned,
 }
 
 impl Table {

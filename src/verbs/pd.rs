@@ -58,7 +58,8 @@ impl ProtectionDomain {
     /// # Safety
     /// Until the region is dropped, `start .. start + length` must stay allocated, readable and, with
     /// [`Access::LOCAL_WRITE`], writable; and the program must expect the bytes to be read or changed at any time: it
-    /// must not hold a reference to bytes that change.
+    /// must not hold a reference to bytes that change. With [`survive_unmapped`](super::OpenOptions::survive_unmapped) they may
+    /// be unmapped, as long as nothing else is mapped there.
     #[allow(unsafe_code)]
     pub unsafe fn register_raw(
         &self,
@@ -74,7 +75,8 @@ impl ProtectionDomain {
     /// Registers the `length` bytes of `file` from `offset` on, which it maps (`mmap(2)`): memory that a FLUSH can make
     /// persistent, with [`Access::FLUSH_PERSISTENT`]. Such a FLUSH is an `msync(2)`, during which the device does nothing else.
     ///
-    /// The file must not become shorter while it is registered: bytes that are gone end the program when they are touched.
+    /// The file must not become shorter while it is registered: bytes that are gone end the program when they are touched, unless
+    /// it asked for [`survive_unmapped`](super::OpenOptions::survive_unmapped).
     ///
     /// ```
     /// use uroce::verbs::{Access, Context};

@@ -171,7 +171,7 @@ impl Rig {
         while self.endpoint.poll_event().is_some() {}
         for offset in [0, GUARD + GRANTED] {
             let mut guard = [0; GUARD];
-            self.buffer.span(offset, GUARD).unwrap().copy_out(&mut guard);
+            self.buffer.span(offset, GUARD).unwrap().copy_out(&mut guard).unwrap();
             assert_eq!(guard, [0xee; GUARD], "memory outside of the region was touched");
         }
     }
@@ -191,7 +191,7 @@ impl Rig {
     /// Eight bytes of the region.
     pub fn word(&self, offset: usize) -> u64 {
         let mut bytes = [0; 8];
-        self.buffer.span(GUARD + offset, 8).unwrap().copy_out(&mut bytes);
+        self.buffer.span(GUARD + offset, 8).unwrap().copy_out(&mut bytes).unwrap();
         u64::from_ne_bytes(bytes)
     }
 
