@@ -14,6 +14,7 @@ use crate::wire::Qpn;
 
 pub use fast::FastRegister;
 pub(crate) use guard::watch;
+pub(crate) use region::populate;
 pub use region::{Buffer, Region, Span};
 pub use table::{AccessError, Table};
 pub use window::{WindowBind, WindowType};

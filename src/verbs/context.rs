@@ -196,6 +196,12 @@ impl Context {
         self.inner.driver.time_of_day(instant)
     }
 
+    /// Sends what peers are owed and was to go with something else. Dropping the last object of the context does so too; a
+    /// program that ends with objects alive spares its peers a time-out by calling this.
+    pub fn flush(&self) {
+        self.inner.driver.flush();
+    }
+
     /// The asynchronous events.
     #[must_use]
     pub fn events(&self) -> AsyncEvents {

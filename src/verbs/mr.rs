@@ -82,6 +82,10 @@ impl MemoryRegion {
         Self::add(pd, region, 0, usize::MAX, None)
     }
 
+    pub(super) fn null(pd: &Arc<PdInner>) -> Result<Self> {
+        Self::add(pd, Region::null(pd.number), 0, usize::MAX, None)
+    }
+
     fn add(
         pd: &Arc<PdInner>,
         region: Region,

@@ -8,10 +8,11 @@ use uroce::verbs::{Access, MemoryRegion};
 
 use super::access;
 use super::pd::Pd;
-use crate::abi::{self, mr_init, rereg};
+use crate::abi::{self, advise, mr_init, rereg};
 use crate::context::{ContextHandle, adopt};
 use crate::edge::{Failure, Result, errno_of, given, number, object};
 use crate::handle::{Handle, Hold, live, object as declare};
+use crate::post::scatter_list;
 
 declare!(Mr: abi::Mr as abi::Mr, Registered, "memory region");
 
@@ -225,27 +226,40 @@ fn reregister(
     Ok(())
 }
 
-/// Pages are where the program has them: advice changes nothing, but that a prefetch says whether it could be done.
+/// Prefetching brings in the pages, in any region: all of them are looked up when they are touched. It is done when this
+/// returns, so the flag that asks for that makes no difference.
 pub(crate) extern "C" fn advise_mr(
     pd: *mut abi::Pd,
-    _advice: u32,
-    _flags: u32,
-    _list: *mut abi::Sge,
-    _count: u32,
+    advice: u32,
+    flags: u32,
+    elements: *mut abi::Sge,
+    count: u32,
 ) -> c_int {
     errno_of("ibv_advise_mr", || {
         // SAFETY: a domain of the program's, as the verb requires.
-        unsafe { live::<Pd>(pd) }?;
-        Err(Failure::unsupported("advice about memory"))
+        let domain = unsafe { live::<Pd>(pd) }?;
+        if flags & !advise::FLAG_FLUSH != 0 {
+            return Err(Failure::invalid(format!("flags {flags:#x}")));
+        }
+        let changes = match advice {
+            advise::PREFETCH | advise::PREFETCH_NO_FAULT => false,
+            advise::PREFETCH_WRITE => true,
+            _ => return Err(Failure::unsupported(format!("advice {advice}"))),
+        };
+        let list = scatter_list(elements, c_int::try_from(count).unwrap_or(-1))?;
+        let result = domain.inner().pd.prefetch(&list, changes);
+        // That one asks only for what is there already.
+        if advice == advise::PREFETCH_NO_FAULT { Ok(()) } else { Ok(result?) }
     })
 }
 
-/// A region that swallows what is written and gives zeroes.
+/// A region that swallows what is written and gives zeroes, by its local key.
 pub(crate) extern "C" fn alloc_null_mr(pd: *mut abi::Pd) -> *mut abi::Mr {
     object("ibv_alloc_null_mr", || {
         // SAFETY: a domain of the program's, as the verb requires.
-        unsafe { live::<Pd>(pd) }?;
-        Err(Failure::unsupported("null regions"))
+        let handle = unsafe { live::<Pd>(pd) }?;
+        let region = handle.inner().pd.register_null()?;
+        adopt_region(pd, handle, ptr::null_mut(), usize::MAX, region)
     })
 }
 
