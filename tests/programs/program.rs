@@ -73,7 +73,9 @@ fn library() -> &'static Path {
         fs::create_dir_all(&folder).expect("a folder beside the library");
         let name = folder.join("libibverbs.so.1");
         let _ = fs::remove_file(&name);
-        std::os::unix::fs::symlink("../libibverbs.so", &name).or_else(|error| if name.exists() { Ok(()) } else { Err(error) }).expect("a symlink");
+        std::os::unix::fs::symlink("../libibverbs.so", &name)
+            .or_else(|error| if name.exists() { Ok(()) } else { Err(error) })
+            .expect("a symlink");
         folder
     })
 }

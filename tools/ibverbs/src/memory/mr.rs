@@ -133,15 +133,20 @@ fn populate(start: NonNull<u8>, length: usize, access: Access) -> Result<()> {
     let first = address & !(page - 1);
     let end = address.checked_add(length).ok_or_else(|| Failure::invalid("memory beyond the address space"))?;
     let advice = if access.intersects(Access::CHANGES) { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: it touches pages as the program itself could, and changes no byte.
-    let result = unsafe { libc::madvise(first as *mut c_void, end - first, advice) };
-    let error = std::io::Error::last_os_error();
-    match error.raw_os_error().filter(|_| result != 0) {
-        Some(libc::ENOMEM | libc::EFAULT | libc::EPERM | libc::EACCES) => {
+    let ask = |start: usize, length: usize| {
+        // SAFETY: it touches pages as the program itself could, and changes no byte.
+        let result = unsafe { libc::madvise(start as *mut c_void, length, advice) };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    match ask(first, end - first).map_err(|error| error.raw_os_error()) {
+        Ok(()) => Ok(()),
+        // Kernels before 5.14 do not know the advice, whatever it is about.
+        Err(Some(libc::EINVAL)) if ask(0, 0).is_err() => Ok(()),
+        // Not mapped; not readable or writable (EINVAL); of a device.
+        Err(Some(libc::ENOMEM | libc::EFAULT | libc::EPERM | libc::EACCES | libc::EINVAL)) => {
             Err(Failure::new(libc::EFAULT, format!("{length} bytes at {address:#x} are not all mapped that way")))
         }
-        // Kernels before 5.14 cannot do it (EINVAL); pages of a device's memory neither.
-        _ => Ok(()),
+        Err(_) => Ok(()),
     }
 }
 
