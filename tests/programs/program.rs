@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 use std::{env, fs};
 
 /// A program of this folder, compiled.
-pub struct Program {
+pub(crate) struct Program {
     binary: PathBuf,
     library: &'static Path,
 }
 
 /// Compiles the program of this name; `None`, loudly, where there is no compiler, or no headers.
-pub fn built(name: &str) -> Option<Program> {
+pub(crate) fn built(name: &str) -> Option<Program> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
     if !Path::new("/usr/include/infiniband/verbs.h").exists() || Command::new("cc").arg("--version").output().is_err() {
         eprintln!("SKIPPED {name}: it needs cc and <infiniband/verbs.h> (apt-get install gcc libibverbs-dev)");
@@ -38,7 +38,7 @@ pub fn built(name: &str) -> Option<Program> {
 
 impl Program {
     /// Runs it to its end. One that hangs is ended after two minutes: then its status is 124.
-    pub fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("timeout");
         command.args(["-k", "5", "120"]).arg(&self.binary).args(arguments).stdin(Stdio::null());
         command.env("LD_LIBRARY_PATH", self.library).env_remove("UROCE_TRACE").env_remove("UROCE_DEVICE");
@@ -46,7 +46,7 @@ impl Program {
     }
 
     /// What a program wrote to its standard error.
-    pub fn text(output: &Output) -> String {
+    pub(crate) fn text(output: &Output) -> String {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 }
