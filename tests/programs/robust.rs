@@ -68,3 +68,9 @@ fn a_library_that_is_closed_does_no_harm() {
 fn threads_may_post_poll_and_change_objects_at_once() {
     passes("threads", &[]);
 }
+
+/// The library took a window's new key for its key although the bind was refused, and the next bind failed.
+#[test]
+fn a_bind_that_is_refused_may_be_posted_again() {
+    passes("windows", &[]);
+}
