@@ -79,8 +79,8 @@ impl Rig {
         let qpn = endpoint.create_qp(init).unwrap();
 
         let buffer = Arc::new(Buffer::zeroed(GRANTED + 2 * GUARD));
-        buffer.span(0, GUARD).unwrap().copy_in(&[0xee; GUARD]);
-        buffer.span(GUARD + GRANTED, GUARD).unwrap().copy_in(&[0xee; GUARD]);
+        buffer.span(0, GUARD).unwrap().copy_in(&[0xee; GUARD]).unwrap();
+        buffer.span(GUARD + GRANTED, GUARD).unwrap().copy_in(&[0xee; GUARD]).unwrap();
         let start = NonNull::new((buffer.address() as usize + GUARD) as *mut u8).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE;
         // SAFETY: inside the buffer, which lives as long as the endpoint and is reached through copies only.
