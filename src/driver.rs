@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crossbeam_queue::SegQueue;
 use rustix::event::{EventfdFlags, eventfd};
@@ -225,6 +225,21 @@ impl Driver {
         self.shared.polls.store(self.shared.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         engine.poll();
         self.shared.settle(engine);
+    }
+
+    /// Sends acknowledges that wait for company, for a program that is about to end without dropping the driver: its peers
+    /// would send again what arrived. Gives up when another thread stays at the engine.
+    pub fn flush(&self) {
+        /// Looks, and how far they are apart.
+        const LOOKS: u32 = 100;
+        const PAUSE: Duration = Duration::from_micros(100);
+        for _ in 0..LOOKS {
+            if let Some(mut engine) = self.shared.try_lock() {
+                let now = engine.now();
+                return engine.transmit_deferred(now);
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// Tells that a program armed a completion queue and is about to sleep: the progress thread takes over at once.

@@ -52,6 +52,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a signal interrupted a wait.
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::Interrupted)
+    }
+
     /// An [`Error::Invalid`].
     pub fn invalid(argument: &'static str, reason: impl Into<String>) -> Self {
         Self::Invalid { argument, reason: reason.into() }

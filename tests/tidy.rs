@@ -27,8 +27,15 @@ const PORT_USES: &[&str] = &["time", "wire"];
 const PORT_USERS: &[&str] = &["driver", "verbs"];
 
 /// Files and folders where `unsafe` may stand.
-const UNSAFE: &[&str] =
-    &["src/memory/region.rs", "src/port/sys.rs", "src/port/xdp", "tools/ibverbs", "tools/rdmacm", "tools/redirect"];
+const UNSAFE: &[&str] = &[
+    "src/memory/guard",
+    "src/memory/region.rs",
+    "src/port/sys.rs",
+    "src/port/xdp",
+    "tools/ibverbs",
+    "tools/rdmacm",
+    "tools/redirect",
+];
 /// Functions in which it may stand beside: the promise about raw memory is the caller's, and is handed on.
 const UNSAFE_HANDED_ON: &[(&str, &str)] = &[
     ("src/verbs/pd.rs", "register_raw"),

@@ -106,7 +106,7 @@ fuzz_target!(|steps: Vec<Step>| {
         rig.settle();
     }
     let mut count = [0; 8];
-    counter.span(0, 8).unwrap().copy_out(&mut count);
+    counter.span(0, 8).unwrap().copy_out(&mut count).unwrap();
     assert!(u64::from_ne_bytes(count) <= adds.len() as u64, "an ATOMIC was executed twice");
     assert!(rig.drain(MOST_OWED + 1, |_| ()) <= MOST_OWED, "more is owed than was asked for");
     rig.finish(posted);

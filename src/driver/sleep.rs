@@ -19,7 +19,8 @@ impl Driver {
     /// return early. The engine runs in this thread, unless another thread sleeps here already.
     ///
     /// # Errors
-    /// [`Error::System`] when the port is broken, so that nothing will come any more, or when waiting fails.
+    /// [`Error::System`] when the port is broken, so that nothing will come any more, when waiting fails, or with EINTR when
+    /// a signal interrupts it.
     pub fn sleep(&self, descriptor: impl AsFd, deadline: Option<Instant>, ready: impl Fn() -> bool) -> Result<()> {
         let shared = &*self.shared;
         let descriptor = descriptor.as_fd().as_raw_fd();
@@ -64,7 +65,9 @@ fn depend(shared: &Shared, wait: impl FnOnce() -> Result<()>, ready: impl Fn() -
 }
 
 fn wait(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> Result<()> {
-    port::wait(readable, writable, timeout).map(drop).map_err(|error| Error::system("waiting for an event", error))
+    port::wait_interruptible(readable, writable, timeout)
+        .map(drop)
+        .map_err(|error| Error::system("waiting for an event", error))
 }
 
 /// The progress thread's place, taken until dropped.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use super::Shared;
 use super::engine::Watch;
@@ -37,7 +37,11 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
 pub(crate) fn quietly(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     // A thread inherits the mask. Signals are for the program's own threads: one that is waiting in a system call
     // may count on being interrupted.
-    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    let mut blocked = SigSet::all();
+    // But those of faults are the thread's own: a handler may know what to do (`memory::guard`).
+    blocked.remove(Signal::SIGSEGV);
+    blocked.remove(Signal::SIGBUS);
+    let mask = blocked.thread_swap_mask(SigmaskHow::SIG_SETMASK);
     let mask = mask.map_err(|error| Error::system("the signal mask", error.into()))?;
     let thread = std::thread::Builder::new().name(name.into()).spawn(work);
     let restored = mask.thread_set_mask();

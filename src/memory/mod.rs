@@ -5,6 +5,7 @@
 //! [`Span`]; a span is reached only through copies.
 
 mod fast;
+mod guard;
 mod region;
 mod table;
 mod window;
@@ -12,6 +13,8 @@ mod window;
 use crate::wire::Qpn;
 
 pub use fast::FastRegister;
+pub(crate) use guard::watch;
+pub(crate) use region::populate;
 pub use region::{Buffer, Region, Span};
 pub use table::{AccessError, Table};
 pub use window::{WindowBind, WindowType};

@@ -1,7 +1,7 @@
 //! One region of memory and the copies in and out of it.
 //!
 //! Registered memory is shared with the program, as a device's DMA shares it, so no reference to it is ever
-//! made: bytes move through raw pointers, and eight-byte atomics through [`AtomicU64`].
+//! made: bytes move through raw pointers, in ways that survive memory which is not there any more ([`guard`]).
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -10,11 +10,11 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
 
-use super::{Access, PdNumber};
+use super::guard::{self, Fault};
+use super::{Access, AccessError, PdNumber};
 
 /// Page-aligned memory that the library owns: zeroed, or a file's.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ impl Buffer {
         Self { start, length, origin: Origin::Allocated(layout) }
     }
 
-    /// The `length` bytes of `file` from `offset` on, shared with everyone who maps them (`mmap(2)`). A file that is shortened
-    /// later takes the program down when the lost bytes are touched.
+    /// The `length` bytes of `file` from `offset` on, shared with everyone who maps them (`mmap(2)`). The bytes of a file that is
+    /// shortened later are as memory that was unmapped.
     ///
     /// # Errors
     /// What `mmap(2)` says: the offset must be a multiple of the page size, the length not 0, the file opened for reading and
@@ -107,6 +107,17 @@ impl Drop for Buffer {
     }
 }
 
+/// What is behind the addresses of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Memory that is there, as whoever registered it promises.
+    Memory,
+    /// The whole address space, whose pages are looked for when they are touched.
+    Implicit,
+    /// Nothing: what is written is lost, what is read is zero.
+    Null,
+}
+
 /// Registered memory: where it is, under which addresses it is known, and who may do what.
 #[derive(Debug)]
 pub struct Region {
@@ -115,8 +126,7 @@ pub struct Region {
     iova: u64,
     access: Access,
     pd: PdNumber,
-    /// Whether it is the whole address space, whose pages are looked for when they are touched.
-    implicit: bool,
+    kind: Kind,
     /// Keeps memory that the library owns alive.
     owner: Option<Arc<Buffer>>,
 }
@@ -136,7 +146,7 @@ impl Region {
             iova,
             access,
             pd,
-            implicit: false,
+            kind: Kind::Memory,
             owner: Some(buffer),
         }
     }
@@ -149,7 +159,7 @@ impl Region {
     /// to be read, at any time: it must not hold a reference to bytes that change.
     #[must_use]
     pub unsafe fn raw(start: NonNull<u8>, length: usize, iova: u64, access: Access, pd: PdNumber) -> Self {
-        Self { start, length: length as u64, iova, access, pd, implicit: false, owner: None }
+        Self { start, length: length as u64, iova, access, pd, kind: Kind::Memory, owner: None }
     }
 
     /// A region over the whole address space (`ibv_reg_mr(3)` with on-demand paging, address 0 and all the length). Pages
@@ -162,7 +172,15 @@ impl Region {
     pub unsafe fn implicit(access: Access, pd: PdNumber) -> Self {
         // Address 0 is never a page; so the first byte is one that can be pointed at.
         let (start, iova) = (NonNull::<u8>::dangling(), 1);
-        Self { start, length: u64::MAX - 1, iova, access, pd, implicit: true, owner: None }
+        Self { start, length: u64::MAX - 1, iova, access, pd, kind: Kind::Implicit, owner: None }
+    }
+
+    /// A region of all addresses and no memory (`ibv_alloc_null_mr(3)`): what is written to it is lost, what is read of it is
+    /// zero. For local use only.
+    #[must_use]
+    pub fn null(pd: PdNumber) -> Self {
+        let (start, length) = (Span::NOWHERE, u64::MAX);
+        Self { start, length, iova: 0, access: Access::LOCAL_WRITE, pd, kind: Kind::Null, owner: None }
     }
 
     /// Bytes.
@@ -189,6 +207,12 @@ impl Region {
         self.owner.as_ref().is_some_and(|buffer| matches!(buffer.origin, Origin::File))
     }
 
+    /// Whether there is no memory behind it.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.kind == Kind::Null
+    }
+
     /// The same memory with other rights and in another protection domain.
     #[must_use]
     pub fn with(self, access: Access, pd: PdNumber) -> Self {
@@ -199,7 +223,7 @@ impl Region {
     /// wholly inside. Of raw memory the part must not outlive the whole, whose promise it rests on.
     pub(super) fn view(&self, address: u64, length: u64, iova: u64, access: Access) -> Option<Self> {
         let start = self.place(address, length)?.start;
-        Some(Self { start, length, iova, access, pd: self.pd, implicit: self.implicit, owner: self.owner.clone() })
+        Some(Self { start, length, iova, access, pd: self.pd, kind: self.kind, owner: self.owner.clone() })
     }
 
     /// The protection domain it belongs to.
@@ -213,7 +237,8 @@ impl Region {
     #[inline]
     pub(super) fn part(&self, address: u64, length: u64, access: Access) -> Option<Span<'_>> {
         let span = self.place(address, length)?;
-        if self.implicit && !span.fault_in(access.intersects(Access::CHANGES)) {
+        let changes = access.intersects(Access::CHANGES);
+        if self.kind == Kind::Implicit && populate(span.address(), span.length, changes).is_err() {
             return None;
         }
         Some(span)
@@ -229,11 +254,11 @@ impl Region {
         }
         // `length` fits usize: the region itself does.
         let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
-        let start = if self.implicit {
+        let start = match self.kind {
+            Kind::Memory => self.start.as_ptr().wrapping_add(offset),
             // `part` looks what is there before it hands it out.
-            ptr::with_exposed_provenance_mut(self.start.addr().get().wrapping_add(offset))
-        } else {
-            self.start.as_ptr().wrapping_add(offset)
+            Kind::Implicit => ptr::with_exposed_provenance_mut(self.start.addr().get().wrapping_add(offset)),
+            Kind::Null => self.start.as_ptr(),
         };
         Some(Span::new(NonNull::new(start)?, length))
     }
@@ -248,6 +273,9 @@ pub struct Span<'region> {
 }
 
 impl<'region> Span<'region> {
+    /// Where a span of no memory starts: at an address that is never mapped.
+    const NOWHERE: NonNull<u8> = NonNull::dangling();
+
     fn new(start: NonNull<u8>, length: usize) -> Self {
         Self { start, length, region: PhantomData }
     }
@@ -255,7 +283,7 @@ impl<'region> Span<'region> {
     /// A span of no bytes, which needs no region.
     #[must_use]
     pub fn empty() -> Span<'region> {
-        Self::new(NonNull::dangling(), 0)
+        Self::new(Self::NOWHERE, 0)
     }
 
     /// Bytes.
@@ -270,62 +298,84 @@ impl<'region> Span<'region> {
         self.length == 0
     }
 
-    /// Has the system bring the span's pages in (`MADV_POPULATE_READ` and `_WRITE` of `madvise(2)`); false when one is not
-    /// mapped, or not writable when that `is_change`.
-    fn fault_in(&self, is_change: bool) -> bool {
-        if self.is_empty() {
-            return true;
-        }
-        let before = self.start.addr().get() % rustix::param::page_size();
-        let start = self.start.as_ptr().wrapping_sub(before);
-        let advice = if is_change { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-        // SAFETY: this advice changes no byte; for pages that are not there it fails.
-        unsafe { madvise(start.cast(), self.length.saturating_add(before), advice) }.is_ok()
+    /// Where it starts in the address space of the program.
+    pub(super) fn address(&self) -> usize {
+        self.start.addr().get()
+    }
+
+    /// Whether there is no memory behind it.
+    #[inline]
+    pub(super) fn is_nowhere(&self) -> bool {
+        self.start == Self::NOWHERE
     }
 
     /// Writes `bytes` to the start of the span.
     ///
+    /// # Errors
+    /// [`AccessError::Unmapped`]; bytes before the fault may be there.
+    ///
     /// # Panics
     /// When the span is shorter: a bug of the caller, who asked for a span of this very length.
-    pub fn copy_in(&self, bytes: &[u8]) {
+    #[inline]
+    pub fn copy_in(&self, bytes: &[u8]) -> Result<(), AccessError> {
         assert!(bytes.len() <= self.length, "a copy longer than its span");
-        // SAFETY: the span is valid for `length` bytes, and `bytes`, a reference, cannot overlap memory
-        // to which no reference exists.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) }
+        if self.is_nowhere() {
+            return Ok(());
+        }
+        // SAFETY: the span is valid for `length` bytes, or what the program unmapped of it ends as an error; and `bytes`, a
+        // reference, cannot overlap memory to which no reference exists.
+        unsafe { guard::copy(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) }.map_err(unmapped)
     }
 
     /// Reads the start of the span into `bytes`.
     ///
+    /// # Errors
+    /// [`AccessError::Unmapped`]; `bytes` may have changed.
+    ///
     /// # Panics
     /// When the span is shorter: a bug of the caller, who asked for a span of this very length.
-    pub fn copy_out(&self, bytes: &mut [u8]) {
+    #[inline]
+    pub fn copy_out(&self, bytes: &mut [u8]) -> Result<(), AccessError> {
         assert!(bytes.len() <= self.length, "a copy longer than its span");
+        if self.is_nowhere() {
+            bytes.fill(0);
+            return Ok(());
+        }
         // SAFETY: as in `copy_in`.
-        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
+        unsafe { guard::copy(self.start.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }.map_err(unmapped)
     }
 
-    /// The eight bytes of the span as an atomic, or `None` when it is not eight aligned bytes.
-    fn atomic(&self) -> Option<&AtomicU64> {
+    /// The eight bytes of the span as one cell.
+    fn cell(&self) -> Result<*mut u64, AccessError> {
         let pointer = self.start.as_ptr().cast::<u64>();
-        // SAFETY: eight bytes, aligned, inside the region for as long as the span lives; an atomic may be shared.
-        (self.length == 8 && pointer.is_aligned()).then(|| unsafe { AtomicU64::from_ptr(pointer) })
+        if self.length == 8 && pointer.is_aligned() { Ok(pointer) } else { Err(AccessError::Misaligned) }
     }
 
-    /// Replaces the eight bytes by `swap` when they equal `compare`; returns what was there.
-    /// `None` when the span is not eight aligned bytes.
-    #[must_use]
-    pub fn compare_and_swap(&self, compare: u64, swap: u64) -> Option<u64> {
-        let atomic = self.atomic()?;
-        Some(match atomic.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(before) | Err(before) => before,
-        })
+    /// Replaces the eight bytes by `swap` in one step when they equal `compare`; returns what was there.
+    ///
+    /// # Errors
+    /// [`AccessError::Misaligned`] when the span is not eight aligned bytes, [`AccessError::Unmapped`].
+    pub fn compare_and_swap(&self, compare: u64, swap: u64) -> Result<u64, AccessError> {
+        // SAFETY: eight aligned bytes, inside the region for as long as the span lives, or unmapped by the program.
+        unsafe { guard::compare_and_swap(self.cell()?, compare, swap) }.map_err(unmapped)
     }
 
-    /// Replaces the eight bytes in one step. `None` when the span is not eight aligned bytes.
-    #[must_use]
-    pub fn store(&self, value: u64) -> Option<()> {
-        self.atomic()?.store(value, Ordering::SeqCst);
-        Some(())
+    /// Adds to the eight bytes in one step; returns what was there.
+    ///
+    /// # Errors
+    /// As [`compare_and_swap`](Self::compare_and_swap).
+    pub fn fetch_and_add(&self, add: u64) -> Result<u64, AccessError> {
+        // SAFETY: as in `compare_and_swap`.
+        unsafe { guard::fetch_and_add(self.cell()?, add) }.map_err(unmapped)
+    }
+
+    /// Replaces the eight bytes in one step.
+    ///
+    /// # Errors
+    /// As [`compare_and_swap`](Self::compare_and_swap).
+    pub fn store(&self, value: u64) -> Result<(), AccessError> {
+        // SAFETY: as in `compare_and_swap`.
+        unsafe { guard::store(self.cell()?, value) }.map_err(unmapped)
     }
 
     /// Writes the bytes to the file that they map (`msync(2)`), and waits until they are there.
@@ -339,12 +389,26 @@ impl<'region> Span<'region> {
         // SAFETY: whole pages of which at least one byte is in a live mapping; msync changes none of them.
         Ok(unsafe { msync(start.cast(), self.length + before, MsyncFlags::SYNC) }?)
     }
+}
 
-    /// Adds to the eight bytes; returns what was there. `None` when the span is not eight aligned bytes.
-    #[must_use]
-    pub fn fetch_and_add(&self, add: u64) -> Option<u64> {
-        Some(self.atomic()?.fetch_add(add, Ordering::SeqCst))
+/// Has the system bring in the pages of `address .. address + length` (`MADV_POPULATE_READ` and `_WRITE` of `madvise(2)`), for
+/// writing when that `changes` them; whatever is there.
+///
+/// # Errors
+/// What `madvise(2)` says: ENOMEM where nothing is mapped, EFAULT where it cannot be read or written so.
+pub(crate) fn populate(address: usize, length: usize, changes: bool) -> io::Result<()> {
+    if length == 0 {
+        return Ok(());
     }
+    let before = address % rustix::param::page_size();
+    let start = ptr::without_provenance_mut(address - before);
+    let advice = if changes { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+    // SAFETY: this advice changes no byte; for pages that are not there it fails.
+    Ok(unsafe { madvise(start, length.saturating_add(before), advice) }?)
+}
+
+fn unmapped(Fault: Fault) -> AccessError {
+    AccessError::Unmapped
 }
 
 #[cfg(test)]
@@ -370,22 +434,34 @@ mod tests {
     #[test]
     fn bytes_go_in_and_come_out() {
         let (buffer, region) = region(16);
-        region.part(0x1004, 4, Access::empty()).unwrap().copy_in(b"abcd");
+        region.part(0x1004, 4, Access::empty()).unwrap().copy_in(b"abcd").unwrap();
         let mut out = [0; 6];
-        buffer.span(3, 6).unwrap().copy_out(&mut out);
+        buffer.span(3, 6).unwrap().copy_out(&mut out).unwrap();
         assert_eq!(&out, b"\0abcd\0");
+    }
+
+    #[test]
+    fn a_null_region_swallows_and_gives_zeroes() {
+        let region = Region::null(PdNumber(1));
+        let span = region.part(u64::MAX - 8, 8, Access::LOCAL_WRITE).unwrap();
+        span.copy_in(&[7; 8]).unwrap();
+        let mut out = [7; 8];
+        span.copy_out(&mut out).unwrap();
+        assert_eq!(out, [0; 8]);
+        assert_eq!(span.fetch_and_add(1), Err(AccessError::Misaligned));
+        assert!(!region.access().intersects(Access::REMOTE));
     }
 
     #[test]
     fn atomics_need_eight_aligned_bytes() {
         let (_buffer, region) = region(32);
         let cell = region.part(0x1008, 8, Access::empty()).unwrap();
-        assert_eq!(cell.fetch_and_add(5), Some(0));
-        assert_eq!(cell.compare_and_swap(4, 9), Some(5));
-        assert_eq!(cell.compare_and_swap(5, 9), Some(5));
-        assert_eq!(cell.fetch_and_add(u64::MAX), Some(9));
-        assert_eq!(cell.fetch_and_add(0), Some(8));
-        assert_eq!(region.part(0x1004, 8, Access::empty()).unwrap().fetch_and_add(1), None);
-        assert_eq!(region.part(0x1008, 4, Access::empty()).unwrap().fetch_and_add(1), None);
+        assert_eq!(cell.fetch_and_add(5), Ok(0));
+        assert_eq!(cell.compare_and_swap(4, 9), Ok(5));
+        assert_eq!(cell.compare_and_swap(5, 9), Ok(5));
+        assert_eq!(cell.fetch_and_add(u64::MAX), Ok(9));
+        assert_eq!(cell.fetch_and_add(0), Ok(8));
+        assert_eq!(region.part(0x1004, 8, Access::empty()).unwrap().fetch_and_add(1), Err(AccessError::Misaligned));
+        assert_eq!(region.part(0x1008, 4, Access::empty()).unwrap().fetch_and_add(1), Err(AccessError::Misaligned));
     }
 }

@@ -64,6 +64,12 @@ pub enum AccessError {
     /// The bytes are not wholly inside.
     #[error("outside the region")]
     OutOfRange,
+    /// The program unmapped the memory after it registered it, or made the file shorter.
+    #[error("the memory is not mapped any more")]
+    Unmapped,
+    /// An atomic access to other than eight aligned bytes.
+    #[error("not eight aligned bytes")]
+    Misaligned,
 }
 
 impl Table {
@@ -104,11 +110,11 @@ impl Table {
     ///
     /// # Errors
     /// As for [`register`](Self::register); [`Error::Missing`] when `key` is no ordinary region's, [`Error::Busy`] while
-    /// windows are bound to it.
+    /// windows are bound to it, [`Error::Unsupported`] for a null region.
     pub fn reregister(&mut self, key: u32, region: Region) -> Result<Region> {
         check_region(&region)?;
         let entry = self.region_mut(key)?;
-        check_idle(entry)?;
+        check_changeable(entry)?;
         entry.pd = region.pd();
         entry.memory.replace(region).ok_or_else(|| missing(key))
     }
@@ -119,7 +125,7 @@ impl Table {
     /// As for [`reregister`](Self::reregister).
     pub fn change(&mut self, key: u32, access: Access, pd: PdNumber) -> Result<()> {
         let entry = self.region_mut(key)?;
-        check_idle(entry)?;
+        check_changeable(entry)?;
         let memory = entry.memory.as_ref().ok_or_else(|| missing(key))?;
         check_access(access, memory.is_file())?;
         entry.memory = entry.memory.take().map(|memory| memory.with(access, pd));
@@ -277,6 +283,23 @@ impl Table {
         entry.open(holder.pd, address, length, access)
     }
 
+    /// Where the bytes that [`resolve`](Self::resolve) finds are in the address space of the program, and how many;
+    /// `None` for those of a null region, which are nowhere. To be looked at only: nothing keeps them there.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub(crate) fn place(
+        &self,
+        lkey: u32,
+        pd: PdNumber,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> std::result::Result<Option<(usize, usize)>, AccessError> {
+        let span = self.resolve(lkey, pd, address, length, access)?;
+        Ok((!span.is_nowhere()).then(|| (span.address(), span.len())))
+    }
+
     /// All the bytes of the region or window of `rkey`, when a peer of `holder` may do all of `access` there.
     ///
     /// # Errors
@@ -352,6 +375,14 @@ fn check_idle(entry: &Entry) -> Result<()> {
         return Err(Error::Busy { what: "memory region", by });
     }
     Ok(())
+}
+
+/// Whether a region can be registered anew: a null region stays what it is (`ibv_alloc_null_mr(3)`).
+fn check_changeable(entry: &Entry) -> Result<()> {
+    if entry.memory.as_ref().is_some_and(Region::is_null) {
+        return Err(Error::Unsupported("a null region cannot be registered anew".into()));
+    }
+    check_idle(entry)
 }
 
 fn missing(key: u32) -> Error {

@@ -142,5 +142,17 @@ impl PortCounters {
 /// # Errors
 /// Those of `ppoll(2)`; an interruption by a signal is none, but `Ok(false)`.
 pub fn wait(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
+    match sys::poll(readable, writable, timeout) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        result => result,
+    }
+}
+
+/// As [`wait`], for a caller to whom an interruption by a signal matters: it is an error of the kind
+/// [`Interrupted`](io::ErrorKind::Interrupted).
+///
+/// # Errors
+/// Those of `ppoll(2)`.
+pub fn wait_interruptible(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
     sys::poll(readable, writable, timeout)
 }

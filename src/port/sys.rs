@@ -105,7 +105,7 @@ pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
 /// Returns whether any became ready.
 ///
 /// # Errors
-/// Those of `ppoll(2)`; an interruption by a signal is no error but `Ok(false)`.
+/// Those of `ppoll(2)`, EINTR among them.
 pub(super) fn poll(readable: &[RawFd], writable: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
     let entry = |events| move |&fd: &RawFd| libc::pollfd { fd, events, revents: 0 };
     let mut entries: Vec<_> =
@@ -124,11 +124,7 @@ pub(super) fn poll(readable: &[RawFd], writable: &[RawFd], timeout: Option<Durat
             ptr::null(),
         )
     };
-    match check(result) {
-        Ok(ready) => Ok(ready > 0),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-        Err(error) => Err(error),
-    }
+    check(result).map(|ready| ready > 0)
 }
 
 /// Sends up to [`SEND_BATCH`] messages in one call of `sendmmsg(2)`, without waiting; returns how many the kernel took.

@@ -54,7 +54,7 @@ pub(crate) fn gather(
     for piece in pieces(list, offset, room.len()) {
         let length = (piece.end - piece.start) as u64;
         let span = memory.resolve(piece.lkey, pd, piece.address, length, Access::empty())?;
-        span.copy_out(&mut room[piece.start..piece.end]);
+        span.copy_out(&mut room[piece.start..piece.end])?;
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ pub(crate) fn scatter(
         let length = (piece.end - piece.start) as u64;
         let span =
             memory.resolve(piece.lkey, pd, piece.address, length, Access::LOCAL_WRITE).map_err(ScatterError::Access)?;
-        span.copy_in(&bytes[piece.start..piece.end]);
+        span.copy_in(&bytes[piece.start..piece.end]).map_err(ScatterError::Access)?;
         placed = piece.end;
     }
     if placed == bytes.len() { Ok(()) } else { Err(ScatterError::TooLong) }
@@ -99,7 +99,7 @@ mod tests {
         let mut table = Table::new(ChaCha12Rng::seed_from_u64(7));
         let pd = table.allocate_pd();
         let buffer = Arc::new(Buffer::zeroed(bytes.len()));
-        buffer.span(0, bytes.len()).unwrap().copy_in(bytes);
+        buffer.span(0, bytes.len()).unwrap().copy_in(bytes).unwrap();
         let region = Region::owned(Arc::clone(&buffer), 0, Access::LOCAL_WRITE, pd);
         let key = table.register(region).unwrap();
         (table, pd, key, buffer)
@@ -130,7 +130,7 @@ mod tests {
         let list = [sge(1, 3), sge(0, 0), sge(8, 4)];
         scatter(&table, pd, &list, 2, b"xyz").unwrap();
         let mut all = [0; 32];
-        buffer.span(0, 32).unwrap().copy_out(&mut all);
+        buffer.span(0, 32).unwrap().copy_out(&mut all).unwrap();
         assert_eq!((&all[..4], &all[8..12]), (&b"\0\0\0x"[..], &b"yz\0\0"[..]));
         assert_eq!(scatter(&table, pd, &list, 5, b"abc"), Err(ScatterError::TooLong));
         assert_eq!(scatter(&table, pd, &[], 0, b""), Ok(()));

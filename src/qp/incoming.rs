@@ -7,7 +7,7 @@ use super::common::{Common, Surroundings};
 use super::gather::{self, ScatterError};
 use super::request::MAX_MESSAGE;
 use crate::event::{AsyncEvent, Event};
-use crate::memory::Access;
+use crate::memory::{Access, AccessError};
 use crate::queue::Taken;
 use crate::wire::{Info, Kind, NakCode, Packet, Position, Reth};
 use crate::work::{Completion, CompletionKind, Status, Tag};
@@ -37,6 +37,15 @@ pub(crate) enum Refusal {
 pub(crate) const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest, None);
 /// Memory that may not be touched was.
 pub(crate) const DENIED: Refusal = Refusal::Fatal(NakCode::RemoteAccess, None);
+
+/// What comes of a request to memory that could not be touched so.
+pub(crate) fn refusal(error: AccessError) -> Refusal {
+    match error {
+        // An address that is aligned only in the region's own numbering cannot be changed atomically.
+        AccessError::Misaligned => INVALID,
+        _ => DENIED,
+    }
+}
 
 /// The message that is coming in, and the receive request that it fills.
 #[derive(Debug, Default)]
@@ -139,7 +148,7 @@ impl Incoming {
         if carried > 0 {
             let holder = common.holder();
             let span = around.memory.resolve_remote(rkey, holder, address, u64::from(carried), Access::REMOTE_WRITE);
-            span.map_err(|_| DENIED)?.copy_in(packet.payload);
+            span.and_then(|span| span.copy_in(packet.payload)).map_err(refusal)?;
         }
         if !is_last {
             let address = address.wrapping_add(u64::from(carried));
@@ -225,7 +234,7 @@ pub(crate) fn check_range(
         .memory
         .resolve_remote(reth.rkey, common.holder(), reth.address, u64::from(reth.length), access)
         .map(drop)
-        .map_err(|_| DENIED)
+        .map_err(refusal)
 }
 
 /// A packet that is not the last of its message is full, a last one is not empty, none is longer than the path MTU

@@ -52,11 +52,29 @@ impl CompletionChannel {
     /// The engine runs in this thread meanwhile, which wakes up sooner than one that waits on the descriptor.
     ///
     /// # Errors
-    /// [`Error::System`](crate::error::Error::System) when the device is broken, or when waiting fails.
+    /// [`Error::System`](crate::error::Error::System) when the device is broken, or when waiting fails; an interruption by a
+    /// signal does not count.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            match self.wait_until(deadline) {
+                Err(error) if error.is_interruption() => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// As [`wait`](Self::wait), but a signal whose handler runs in this thread ends it.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); with EINTR when a signal interrupts it.
+    pub fn wait_interruptible(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
+        self.wait_until(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Result<Option<CompletionQueue>> {
         let inner = &*self.inner;
         inner.waited_on.store(true, Ordering::Relaxed);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(cq) = self.poll() {
                 return Ok(Some(cq));

@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvent, Event};
+use crate::memory;
 use crate::port::PortCounters;
 use crate::qp::Mtu;
 use crate::time::Instant;
@@ -66,7 +67,7 @@ impl Context {
         device: Device,
         place: Arc<Place>,
         follower: Option<Follower>,
-        implicit_on_demand: bool,
+        rules: Rules,
     ) -> Self {
         let next_cq = AtomicU32::new(1);
         let mtu = device.mtu;
@@ -81,7 +82,7 @@ impl Context {
                 place,
                 mtu,
                 next_cq,
-                implicit_on_demand,
+                rules,
             }),
         }
     }
@@ -195,6 +196,12 @@ impl Context {
         self.inner.driver.time_of_day(instant)
     }
 
+    /// Sends what peers are owed and was to go with something else. Dropping the last object of the context does so too; a
+    /// program that ends with objects alive spares its peers a time-out by calling this.
+    pub fn flush(&self) {
+        self.inner.driver.flush();
+    }
+
     /// The asynchronous events.
     #[must_use]
     pub fn events(&self) -> AsyncEvents {
@@ -228,11 +235,27 @@ pub(super) struct ContextInner {
     /// The largest path MTU.
     pub(super) mtu: Mtu,
     next_cq: AtomicU32,
-    /// Whether a program may register its whole address space.
+    pub(super) rules: Rules,
+}
+
+/// What the program asked for about memory when it opened the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Whether it may register its whole address space.
     pub(super) implicit_on_demand: bool,
+    /// Whether memory that it unmaps while it is registered is an error, and not its end.
+    pub(super) survive_unmapped: bool,
 }
 
 impl ContextInner {
+    /// Memory is about to be registered: looks after the handlers that make it safe to touch, when the program asked for that.
+    pub(super) fn watch_memory(&self) -> Result<()> {
+        if !self.rules.survive_unmapped {
+            return Ok(());
+        }
+        memory::watch().map_err(|error| Error::system("handlers of SIGSEGV and SIGBUS (survive_unmapped)", error))
+    }
+
     pub(super) fn next_cq_number(&self) -> u32 {
         self.next_cq.fetch_add(1, Ordering::Relaxed)
     }

@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
@@ -59,6 +58,19 @@ impl<T> EventQueue<T> {
     pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<Option<T>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
+            match self.wait_until(deadline) {
+                Err(error) if error.is_interruption() => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// As [`wait`](Self::wait), but an interruption by a signal counts.
+    ///
+    /// # Errors
+    /// [`Error::System`] when waiting fails; with EINTR when a signal interrupts it.
+    pub(super) fn wait_until(&self, deadline: Option<Instant>) -> Result<Option<T>> {
+        loop {
             if let Some(event) = self.pop() {
                 return Ok(Some(event));
             }
@@ -69,7 +81,7 @@ impl<T> EventQueue<T> {
             // Too long for a timespec: for ever.
             let left = left.and_then(|left| Timespec::try_from(left).ok());
             match poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], left.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(_) => {}
                 Err(error) => return Err(Error::system("waiting for an event", error.into())),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::context::Registry;
 use crate::error::Result;
@@ -58,6 +58,14 @@ impl AsyncEvents {
     /// [`Error::System`](crate::error::Error::System) when waiting fails.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
         self.registry.events.wait(timeout)
+    }
+
+    /// As [`wait`](Self::wait), but a signal whose handler runs in this thread ends it.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); with EINTR when a signal interrupts it.
+    pub fn wait_interruptible(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
+        self.registry.events.wait_until(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 }
 

@@ -1,11 +1,12 @@
 //! Memory regions.
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::pd::{PdInner, ProtectionDomain};
 use crate::error::{Error, Result};
-use crate::memory::{Access, Buffer, Region, Span};
+use crate::memory::{Access, AccessError, Buffer, Region, Span};
 use crate::work::{Remote, Sge};
 
 /// Registered memory (`ibv_reg_mr(3)`). Dropping it deregisters it: from then on its keys open nothing.
@@ -69,7 +70,7 @@ impl MemoryRegion {
     /// That of [`Region::implicit`].
     #[allow(unsafe_code)]
     pub(super) unsafe fn implicit(pd: &Arc<PdInner>, access: Access) -> Result<Self> {
-        if !pd.context.implicit_on_demand {
+        if !pd.context.rules.implicit_on_demand {
             return Err(Error::Unsupported(
                 "an implicit on-demand region opens the whole address space to whoever has its key; \
                  ask for it with OpenOptions::implicit_on_demand"
@@ -81,6 +82,10 @@ impl MemoryRegion {
         Self::add(pd, region, 0, usize::MAX, None)
     }
 
+    pub(super) fn null(pd: &Arc<PdInner>) -> Result<Self> {
+        Self::add(pd, Region::null(pd.number), 0, usize::MAX, None)
+    }
+
     fn add(
         pd: &Arc<PdInner>,
         region: Region,
@@ -88,6 +93,7 @@ impl MemoryRegion {
         length: usize,
         buffer: Option<Arc<Buffer>>,
     ) -> Result<Self> {
+        pd.context.watch_memory()?;
         let access = region.access();
         let key = pd.context.driver.command(|endpoint, _| endpoint.memory_mut().register(region))?;
         Ok(Self { pd: Arc::clone(pd), key, address, length, access, buffer })
@@ -167,6 +173,7 @@ impl MemoryRegion {
     }
 
     fn replace(&mut self, pd: Arc<PdInner>, region: Region, length: usize, buffer: Option<Arc<Buffer>>) -> Result<()> {
+        pd.context.watch_memory()?;
         let (key, address, access) = (self.key, region.iova(), region.access());
         pd.context.driver.command(|endpoint, _| endpoint.memory_mut().reregister(key, region))?;
         (self.pd, self.address, self.length, self.access, self.buffer) = (pd, address, length, access, buffer);
@@ -195,7 +202,7 @@ impl MemoryRegion {
     /// [`Error::Invalid`] when they do not fit; [`Error::Unsupported`] for memory that the program registered itself,
     /// which it writes itself.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.span(offset, bytes.len()).map(|span| span.copy_in(bytes))
+        self.span(offset, bytes.len())?.copy_in(bytes).map_err(shortened)
     }
 
     /// Copies the bytes of the region from `offset` on into `bytes`, as many as fit there.
@@ -204,7 +211,7 @@ impl MemoryRegion {
     /// [`Error::Invalid`] when the region has not so many; [`Error::Unsupported`] for memory that the program registered
     /// itself, which it reads itself.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        self.span(offset, bytes.len()).map(|span| span.copy_out(bytes))
+        self.span(offset, bytes.len())?.copy_out(bytes).map_err(shortened)
     }
 
     /// The `length` bytes from `offset` on, as an element of a scatter/gather list. Whether the region has them is checked
@@ -295,6 +302,11 @@ fn zeroed(length: usize) -> Result<Arc<Buffer>> {
         return Err(Error::invalid("length", format!("{length} bytes; no address space has that many")));
     }
     Ok(Arc::new(Buffer::zeroed(length)))
+}
+
+/// Only a file's memory can go away from a region that owns it.
+fn shortened(error: AccessError) -> Error {
+    Error::system(format!("the file became shorter: {error}"), io::Error::from_raw_os_error(libc::EFAULT))
 }
 
 /// The address of the first byte of memory that the library owns.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::context::{Context, Registry};
+use super::context::{Context, Registry, Rules};
 use super::device::{self, Device, LinkState};
 use super::follow::{Follower, Place};
 use super::peer::random;
@@ -68,6 +68,7 @@ pub struct OpenOptions {
     faults: Option<Faults>,
     publish: bool,
     implicit_on_demand: bool,
+    survive_unmapped: bool,
 }
 
 impl OpenOptions {
@@ -83,6 +84,7 @@ impl OpenOptions {
             faults: None,
             publish: true,
             implicit_on_demand: false,
+            survive_unmapped: false,
         }
     }
 
@@ -154,6 +156,20 @@ impl OpenOptions {
         self
     }
 
+    /// Whether an access to registered memory that is not mapped any more is an error, as a device's would be: at the
+    /// requester a local protection error, at the responder a remote access error of the peer's and an event. By default it is
+    /// a broken promise ([`register_raw`](super::ProtectionDomain::register_raw)) and ends the program, as it does for a file that
+    /// becomes shorter while it is registered.
+    ///
+    /// It takes handlers of SIGSEGV and SIGBUS for the whole process, from which every other fault goes to those that were there
+    /// before; when the program has installed others since, they are taken again whenever memory is registered. Threads
+    /// that block these signals are not helped. On x86_64 only: elsewhere [`open`](Self::open) refuses.
+    #[must_use]
+    pub fn survive_unmapped(mut self, survive: bool) -> Self {
+        self.survive_unmapped = survive;
+        self
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -182,7 +198,9 @@ impl OpenOptions {
         let driver = Arc::new(Driver::start(endpoint, port, move |event| events.dispatch(event))?);
         let place = Place::new(addresses, device.state);
         let follower = self.follow(&device, &driver, &place)?;
-        let context = Context::new(driver, registry, device, place, follower, self.implicit_on_demand);
+        let rules = Rules { implicit_on_demand: self.implicit_on_demand, survive_unmapped: self.survive_unmapped };
+        let context = Context::new(driver, registry, device, place, follower, rules);
+        context.inner().watch_memory()?;
         if self.publish {
             context.publish();
         }

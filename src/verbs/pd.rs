@@ -1,5 +1,6 @@
 //! Protection domains.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use super::srq::{SharedReceiveQueue, SrqConfig};
 use super::window::MemoryWindow;
 use super::xrc::XrcDomain;
 use crate::error::{Error, Result};
-use crate::memory::{Access, Buffer, PdNumber, WindowType};
+use crate::memory::{self, Access, AccessError, Buffer, PdNumber, WindowType};
 use crate::wire::Grh;
-use crate::work::{AddressVector, Completion};
+use crate::work::{AddressVector, Completion, Sge};
 
 /// A protection domain (`ibv_alloc_pd(3)`): its queue pairs reach its memory and no other. Clones are the same domain.
 ///
@@ -58,7 +59,8 @@ impl ProtectionDomain {
     /// # Safety
     /// Until the region is dropped, `start .. start + length` must stay allocated, readable and, with
     /// [`Access::LOCAL_WRITE`], writable; and the program must expect the bytes to be read or changed at any time: it
-    /// must not hold a reference to bytes that change.
+    /// must not hold a reference to bytes that change. With [`survive_unmapped`](super::OpenOptions::survive_unmapped) they may
+    /// be unmapped, as long as nothing else is mapped there.
     #[allow(unsafe_code)]
     pub unsafe fn register_raw(
         &self,
@@ -71,10 +73,56 @@ impl ProtectionDomain {
         unsafe { MemoryRegion::raw(&self.inner, start, length, iova, access) }
     }
 
+    /// A region of all addresses and no memory (`ibv_alloc_null_mr(3)`): what is received there is lost, and what is sent from
+    /// there is zero. Peers cannot reach it, nor can windows be bound to it.
+    ///
+    /// ```
+    /// use uroce::verbs::Context;
+    ///
+    /// let pd = Context::open("uroce_lo")?.alloc_pd();
+    /// let nowhere = pd.register_null()?;
+    /// assert_eq!(nowhere.sge(1 << 40, 4096).lkey, nowhere.lkey());
+    /// # Ok::<(), uroce::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Full`] when there are too many regions.
+    pub fn register_null(&self) -> Result<MemoryRegion> {
+        MemoryRegion::null(&self.inner)
+    }
+
+    /// Has the system bring in the pages of `list` (`ibv_advise_mr(3)`), so that whoever touches them first does not wait for
+    /// them; to be written, when that `changes` them. Regions of all kinds may be named.
+    ///
+    /// # Errors
+    /// [`Error::System`] with EFAULT when nothing has the key, or its memory is not there; with EPERM when it belongs to another
+    /// protection domain, or must not be written.
+    pub fn prefetch(&self, list: &[Sge], changes: bool) -> Result<()> {
+        let access = if changes { Access::LOCAL_WRITE } else { Access::empty() };
+        let number = self.inner.number;
+        let places = self.inner.context.driver.inspect(|endpoint| {
+            let place = |sge: &Sge| {
+                let length = u64::from(sge.length);
+                endpoint.memory().place(sge.lkey, number, sge.address, length, access)
+            };
+            list.iter().map(place).collect::<std::result::Result<Vec<_>, _>>()
+        });
+        let failed = |errno, reason: String| Error::system(reason, io::Error::from_raw_os_error(errno));
+        let places = places.map_err(|error| match error {
+            AccessError::WrongDomain | AccessError::Denied => failed(libc::EPERM, error.to_string()),
+            _ => failed(libc::EFAULT, error.to_string()),
+        })?;
+        places.into_iter().flatten().try_for_each(|(address, length)| {
+            let pages = memory::populate(address, length, changes);
+            pages.map_err(|error| failed(libc::EFAULT, format!("{length} bytes at {address:#x}: {error}")))
+        })
+    }
+
     /// Registers the `length` bytes of `file` from `offset` on, which it maps (`mmap(2)`): memory that a FLUSH can make
     /// persistent, with [`Access::FLUSH_PERSISTENT`]. Such a FLUSH is an `msync(2)`, during which the device does nothing else.
     ///
-    /// The file must not become shorter while it is registered: bytes that are gone end the program when they are touched.
+    /// The file must not become shorter while it is registered: bytes that are gone end the program when they are touched, unless
+    /// it asked for [`survive_unmapped`](super::OpenOptions::survive_unmapped).
     ///
     /// ```
     /// use uroce::verbs::{Access, Context};

@@ -108,13 +108,13 @@ impl Side {
 
     /// Writes to the region.
     pub fn fill(&self, offset: usize, bytes: &[u8]) {
-        self.buffer.span(offset, bytes.len()).unwrap().copy_in(bytes);
+        self.buffer.span(offset, bytes.len()).unwrap().copy_in(bytes).unwrap();
     }
 
     /// Reads from the region.
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.buffer.span(offset, length).unwrap().copy_out(&mut bytes);
+        self.buffer.span(offset, length).unwrap().copy_out(&mut bytes).unwrap();
         bytes
     }
 

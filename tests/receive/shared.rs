@@ -262,7 +262,7 @@ fn requests_name_memory_of_the_queues_own_domain() {
     shared.run();
     assert_eq!(shared.received(), [(1, shared.links[1].receiver, Status::Success)]);
     let mut bytes = [0; 8];
-    buffer.span(0, 8).unwrap().copy_out(&mut bytes);
+    buffer.span(0, 8).unwrap().copy_out(&mut bytes).unwrap();
     assert_eq!(&bytes, b"8 bytes!");
     // A request over the queue pair's own memory is at fault.
     shared.receive(2, 0, 8);

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use uroce::verbs::{Flush, Placement, Remote, Reregister, Selectivity, Sge, WindowType};
+use uroce::verbs::{Flush, Placement, ReceiveRequest, Remote, Reregister, Selectivity, Sge, WindowType};
 
 use super::*;
 
@@ -225,4 +225,71 @@ fn a_flush_makes_a_file_persistent() {
     assert!(error.to_string().contains("at 1 of the file"), "{error}");
     let error = b.pd.register(4096, access).unwrap_err();
     assert_eq!(error.errno(), 22, "{error}");
+}
+
+/// What a program sends from nowhere is zero, what it receives there is lost, and nobody else gets there.
+#[test]
+fn a_null_region_is_nowhere() {
+    let (a, b) = Side::pair();
+    let (from, to) = (a.pd.register_null().unwrap(), b.pd.register_null().unwrap());
+    b.region.write(0, &[7; 9000]).unwrap();
+    let send = |id, sges: &[Sge]| a.qp.post_send([SendRequest::new(id, Operation::Send, sges)]).unwrap();
+    b.qp.post_receive([ReceiveRequest::new(1, &[b.region.sge(0, 9000)])]).unwrap();
+    send(1, &[from.sge(1 << 40, 5000), a.region.sge(0, 1000)]);
+    assert_success(a.poll(), CompletionKind::Send);
+    assert_eq!(b.poll().byte_length, 6000);
+    assert_eq!(b.bytes(0, 6001), [vec![0; 6000], vec![7]].concat());
+
+    a.region.write(0, &[9; 6000]).unwrap();
+    b.qp.post_receive([ReceiveRequest::new(2, &[to.sge(0, 5000), b.region.sge(0, 1000)])]).unwrap();
+    send(2, &[a.region.sge(0, 6000)]);
+    assert_success(a.poll(), CompletionKind::Send);
+    assert_success(b.poll(), CompletionKind::Receive);
+    assert_eq!(b.bytes(0, 1001), [vec![9; 1000], vec![0]].concat());
+
+    let mut to = to;
+    let change = Reregister { access: Some(Access::LOCAL_WRITE | Access::REMOTE), ..Reregister::default() };
+    assert_eq!(to.reregister(&change).unwrap_err().errno(), 95);
+    a.post(Operation::Write(to.remote(0)), 8);
+    assert_eq!(a.poll().status, Status::RemoteAccessError);
+    to.deregister().unwrap();
+}
+
+#[test]
+fn pages_are_brought_in_on_request() {
+    let side = Side::new();
+    let region = side.pd.register(8192, Access::empty()).unwrap();
+    let errno = |list: &[Sge], changes| side.pd.prefetch(list, changes).err().map(|error| error.errno());
+    assert_eq!(errno(&[region.sge(0, 8192), side.region.sge(100, 1)], false), None);
+    let dropped = side.pd.register(64, Access::LOCAL_WRITE).map(|region| region.sge(0, 64)).unwrap();
+    assert_eq!(errno(&[dropped], true), Some(14), "nothing has the key");
+    let nowhere = side.pd.register_null().unwrap();
+    assert_eq!(errno(&[nowhere.sge(0, u32::MAX)], true), None);
+    assert_eq!(errno(&[region.sge(0, 8192)], true), Some(1), "not to be written");
+    assert_eq!(errno(&[region.sge(1, 8192)], false), Some(14), "a byte too far");
+    let other = side.context.alloc_pd();
+    assert_eq!(other.prefetch(&[region.sge(0, 1)], false).unwrap_err().errno(), 1);
+}
+
+/// A file that becomes shorter while it is registered: what is gone is an error on both sides, and the program goes on.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_file_that_becomes_shorter_is_an_error() {
+    let path = std::env::temp_dir().join(format!("uroce-verbs-shorter-{}", std::process::id()));
+    let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.set_len(8192).unwrap();
+    let open = || Context::options("uroce_lo").survive_unmapped(true).open().unwrap();
+    let (a, b) = (Side::on(open()), Side::on(open()));
+    connect(&a, &b);
+    let region = b.pd.register_file(&file, 0, 8192, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+    file.set_len(4096).unwrap();
+    a.post(Operation::Write(region.remote(4000)), 96);
+    assert_success(a.poll(), CompletionKind::Write);
+    assert_eq!(region.write(4096, b"gone").unwrap_err().errno(), 14);
+    assert_eq!(region.read(4090, &mut [0; 16]).unwrap_err().errno(), 14);
+    a.post(Operation::Read(region.remote(4000)), 200);
+    assert_eq!(a.poll().status, Status::RemoteAccessError);
+    let event = b.context.events().wait(None).unwrap();
+    assert_eq!(event, Some(uroce::verbs::AsyncEvent::QpAccessError(b.qp.qpn())));
 }

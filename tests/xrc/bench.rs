@@ -44,7 +44,7 @@ impl Service {
 
     pub(crate) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.buffer.span(offset, length).unwrap().copy_out(&mut bytes);
+        self.buffer.span(offset, length).unwrap().copy_out(&mut bytes).unwrap();
         bytes
     }
 

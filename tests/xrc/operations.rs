@@ -128,7 +128,7 @@ fn the_queue_that_is_named_stands_for_its_protection_domain() {
 fn answers_come_from_the_memory_of_their_own_queue() {
     let mut xrc = Xrc::clean(Options::default());
     for (service, byte) in [(0, 1), (1, 2)] {
-        xrc.services[service].buffer.span(0, 3000).unwrap().copy_in(&[byte; 3000]);
+        xrc.services[service].buffer.span(0, 3000).unwrap().copy_in(&[byte; 3000]).unwrap();
     }
     let mut drops = 1;
     xrc.mesh.network.set_filter(move |datagram| {

@@ -79,8 +79,8 @@ impl Rig {
         let qpn = endpoint.create_qp(init).unwrap();
 
         let buffer = Arc::new(Buffer::zeroed(GRANTED + 2 * GUARD));
-        buffer.span(0, GUARD).unwrap().copy_in(&[0xee; GUARD]);
-        buffer.span(GUARD + GRANTED, GUARD).unwrap().copy_in(&[0xee; GUARD]);
+        buffer.span(0, GUARD).unwrap().copy_in(&[0xee; GUARD]).unwrap();
+        buffer.span(GUARD + GRANTED, GUARD).unwrap().copy_in(&[0xee; GUARD]).unwrap();
         let start = NonNull::new((buffer.address() as usize + GUARD) as *mut u8).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE;
         // SAFETY: inside the buffer, which lives as long as the endpoint and is reached through copies only.
@@ -171,7 +171,7 @@ impl Rig {
         while self.endpoint.poll_event().is_some() {}
         for offset in [0, GUARD + GRANTED] {
             let mut guard = [0; GUARD];
-            self.buffer.span(offset, GUARD).unwrap().copy_out(&mut guard);
+            self.buffer.span(offset, GUARD).unwrap().copy_out(&mut guard).unwrap();
             assert_eq!(guard, [0xee; GUARD], "memory outside of the region was touched");
         }
     }
@@ -191,7 +191,7 @@ impl Rig {
     /// Eight bytes of the region.
     pub fn word(&self, offset: usize) -> u64 {
         let mut bytes = [0; 8];
-        self.buffer.span(GUARD + offset, 8).unwrap().copy_out(&mut bytes);
+        self.buffer.span(GUARD + offset, 8).unwrap().copy_out(&mut bytes).unwrap();
         u64::from_ne_bytes(bytes)
     }
 

@@ -140,10 +140,15 @@ fn a_zero_based_window_counts_from_its_first_byte() {
     let access = Access::REMOTE_WRITE | Access::ZERO_BASED;
     let bind = WindowBind { access, ..bench.bind(window) };
     bench.table.bind_window(bench.holder, &bind).unwrap();
-    bench.table.resolve_remote(bind.rkey, bench.holder, 0, 16, Access::REMOTE_WRITE).unwrap().copy_in(&[7; 16]);
+    bench
+        .table
+        .resolve_remote(bind.rkey, bench.holder, 0, 16, Access::REMOTE_WRITE)
+        .unwrap()
+        .copy_in(&[7; 16])
+        .unwrap();
     let mut bytes = [0; 18];
     let span = bench.table.resolve(bench.region, bench.holder.pd, BASE + 7, 18, Access::empty());
-    span.unwrap().copy_out(&mut bytes);
+    span.unwrap().copy_out(&mut bytes).unwrap();
     assert_eq!((bytes[0], &bytes[1..17], bytes[17]), (0, &[7; 16][..], 0));
     assert_eq!(bench.open(bind.rkey, bench.holder, 16, 1), Some(AccessError::OutOfRange));
 }

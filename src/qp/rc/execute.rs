@@ -5,7 +5,7 @@ use super::reply::{ACK, ReadReply, Reply};
 use super::responder::Responder;
 use crate::memory::Access;
 use crate::qp::common::{Common, Surroundings};
-use crate::qp::incoming::{DENIED, INVALID, Refusal, check_range, check_rights};
+use crate::qp::incoming::{INVALID, Refusal, check_range, check_rights, refusal};
 use crate::qp::segment;
 use crate::wire::{AtomicEth, Kind, Packet, Reth};
 
@@ -104,16 +104,13 @@ impl Responder {
         if !request.address.is_multiple_of(8) {
             return Err(INVALID);
         }
-        let cell = around
-            .memory
-            .resolve_remote(request.rkey, common.holder(), request.address, 8, Access::REMOTE_ATOMIC)
-            .map_err(|_| DENIED)?;
-        let original = match kind {
+        let cell =
+            around.memory.resolve_remote(request.rkey, common.holder(), request.address, 8, Access::REMOTE_ATOMIC);
+        let original = cell.and_then(|cell| match kind {
             Kind::CompareSwap => cell.compare_and_swap(request.compare, request.swap_add),
             _ => cell.fetch_and_add(request.swap_add),
-        };
-        // An address that is aligned only in the region's own numbering cannot be changed atomically.
-        let original = original.ok_or(INVALID)?;
+        });
+        let original = original.map_err(refusal)?;
         let psn = self.expected;
         self.finish();
         self.replay.push(Executed { first: psn, last: psn, kind: ExecutedKind::Atomic { original } });

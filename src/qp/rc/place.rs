@@ -7,7 +7,7 @@ use super::reply::{ReadReply, Reply};
 use super::responder::Responder;
 use crate::memory::Access;
 use crate::qp::common::{Common, Surroundings};
-use crate::qp::incoming::{DENIED, INVALID, Refusal, check_rights};
+use crate::qp::incoming::{INVALID, Refusal, check_rights, refusal};
 use crate::qp::request::MAX_MESSAGE;
 use crate::wire::{NakCode, Packet, Placement, Selectivity};
 
@@ -26,12 +26,8 @@ impl Responder {
         if reth.length != 8 || !reth.address.is_multiple_of(8) {
             return Err(INVALID);
         }
-        let cell = around
-            .memory
-            .resolve_remote(reth.rkey, common.holder(), reth.address, 8, Access::REMOTE_WRITE)
-            .map_err(|_| DENIED)?;
-        // An address that is aligned only in the region's own numbering cannot be changed atomically.
-        cell.store(u64::from_ne_bytes(value)).ok_or(INVALID)?;
+        let cell = around.memory.resolve_remote(reth.rkey, common.holder(), reth.address, 8, Access::REMOTE_WRITE);
+        cell.and_then(|cell| cell.store(u64::from_ne_bytes(value))).map_err(refusal)?;
         self.answer_done(common);
         Ok(())
     }
@@ -56,7 +52,7 @@ impl Responder {
             }
             Selectivity::Region => around.memory.resolve_whole(reth.rkey, common.holder(), access),
         };
-        let span = span.map_err(|_| DENIED)?;
+        let span = span.map_err(refusal)?;
         if flush.placement.contains(Placement::PERSISTENCE) && !span.is_empty() {
             // The region maps a file, or it could not allow this.
             span.persist().map_err(|_| Refusal::Fatal(NakCode::RemoteOperational, None))?;

@@ -189,8 +189,10 @@ impl Replies {
         let aeth = Some(Aeth { syndrome: ACK, msn: read.msn });
         let header = emit_headers(&bth, &Extensions { aeth, ..Extensions::default() }, room)?;
         let end = header + carried;
-        if let Some(span) = span {
-            span.copy_out(room.get_mut(header..end)?);
+        if let Some(span) = span
+            && span.copy_out(room.get_mut(header..end)?).is_err()
+        {
+            return self.refuse_read(common, &read, room);
         }
         let total = end + usize::from(bth.pad);
         room.get_mut(end..total)?.fill(0);

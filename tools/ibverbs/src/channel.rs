@@ -3,7 +3,6 @@
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
 
 use uroce::verbs::{CompletionChannel, CompletionQueue};
 
@@ -12,6 +11,7 @@ use crate::context::{self, Context, ContextHandle, Numbered, adopt};
 use crate::cq::Cq;
 use crate::edge::{Cookie, Failure, Result, errno_of, minus_one, object, quick, store};
 use crate::handle::{live, object as declare};
+use crate::signals;
 
 declare!(Channel: abi::CompChannel as abi::CompChannel, Connected, "completion channel");
 
@@ -51,7 +51,7 @@ pub(crate) extern "C" fn ibv_get_cq_event(
         let source = &connected.channel;
         loop {
             let queue: CompletionQueue =
-                await_event(source.as_raw_fd(), || source.poll(), || Ok(source.wait(Some(PATIENCE))?))?;
+                await_event(source.as_raw_fd(), || source.poll(), || Ok(source.wait_interruptible(None)?))?;
             let cq = connected.context.inner().numbered::<abi::Cq>(Numbered::Cq, queue.number());
             // The queue may be gone since.
             // SAFETY: null, or a queue of ours.
@@ -74,10 +74,8 @@ pub(crate) extern "C" fn ibv_ack_cq_events(cq: *mut abi::Cq, count: u32) {
     });
 }
 
-/// How long a wait goes on before it looks around: a signal handler of the program's may want it to end.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
-
-/// The next event of a descriptor; whether to wait for one is for the program to say, with `O_NONBLOCK`.
+/// The next event of a descriptor; whether to wait for one is for the program to say, with `O_NONBLOCK`. A
+/// signal ends the wait as it would end a `read(2)`.
 pub(crate) fn await_event<T>(
     descriptor: RawFd,
     poll: impl Fn() -> Option<T>,
@@ -92,8 +90,11 @@ pub(crate) fn await_event<T>(
         if flags & libc::O_NONBLOCK != 0 {
             return Err(Failure::new(libc::EAGAIN, "no event, and the descriptor is non-blocking"));
         }
-        if let Some(event) = wait()? {
-            return Ok(event);
+        match wait() {
+            Ok(Some(event)) => return Ok(event),
+            Ok(None) => {}
+            Err(failure) if failure.errno == libc::EINTR && !signals::interrupt() => {}
+            Err(failure) => return Err(failure),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::abi;
 use crate::ah;
 use crate::cq;
 use crate::device;
-use crate::edge::{Failure, Result, errno_of, filled, minus_one, number, object, store_part};
+use crate::edge::{Failure, Result, errno_of, filled, minus_one, number, object, quick, store_part};
 use crate::environment;
 use crate::handle::{self, Handle, live, object as declare};
 use crate::memory;
@@ -106,7 +106,8 @@ pub(crate) extern "C" fn ibv_open_device(device: *mut abi::Device) -> *mut abi::
     object("ibv_open_device", || {
         prepare_process();
         let name = device::name(device)?;
-        let mut options = verbs::Context::options(&name);
+        // Programs unmap what is registered, and are told so by a device.
+        let mut options = verbs::Context::options(&name).survive_unmapped(cfg!(target_arch = "x86_64"));
         if let Some(backend) = environment::backend()? {
             options = options.backend(backend);
         }
@@ -126,9 +127,14 @@ pub(crate) extern "C" fn ibv_open_device(device: *mut abi::Device) -> *mut abi::
             numbers: Mutex::default(),
             next_handle: AtomicU32::new(1),
         };
-        Ok(Handle::<Context>::make(shape, inner))
+        let context = Handle::<Context>::make(shape, inner);
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(context as usize);
+        Ok(context)
     })
 }
+
+/// The contexts that are open, by their addresses.
+static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// Closes a context and, as the kernel does, everything that still belongs to it.
 pub(crate) extern "C" fn ibv_close_device(context: *mut abi::Context) -> c_int {
@@ -140,6 +146,7 @@ pub(crate) extern "C" fn ibv_close_device(context: *mut abi::Context) -> c_int {
             // SAFETY: `adopt` made it, with this function.
             unsafe { abandon(address) };
         }
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|address| *address != context as usize);
         drop(handle.abandon());
         Ok(())
     })
@@ -272,15 +279,30 @@ extern "C" fn query_rt_values(context: *mut abi::Context, values: *mut abi::Valu
     })
 }
 
-/// What the first context of a process needs: children of a fork know that nothing is theirs.
+/// What the first context of a process needs: children of a fork know that nothing is theirs, and a program that ends with
+/// contexts open owes its peers nothing.
 fn prepare_process() {
     static PREPARED: Once = Once::new();
     extern "C" fn in_child() {
         handle::forget_all();
     }
+    extern "C" fn at_exit() {
+        quick((), || {
+            // A thread that runs on may be opening or closing one, and a program may end from within a verb.
+            let Ok(open) = OPEN.try_lock() else { return };
+            for address in open.iter() {
+                // SAFETY: a context of ours; those of a parent process are not this one's.
+                if let Ok(context) = unsafe { live::<Context>(*address as *mut abi::Context) } {
+                    context.inner().verbs.flush();
+                }
+            }
+        });
+    }
     PREPARED.call_once(|| {
         // SAFETY: the handler does one atomic addition.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // SAFETY: the library stays loaded (`-z nodelete`), so the function is there at the end.
+        unsafe { libc::atexit(at_exit) };
     });
 }
 

@@ -134,8 +134,10 @@ pub(crate) unsafe fn store<T>(place: *mut T, value: T) -> Result<()> {
 /// # Safety
 /// `place` must be null or have room for `room` bytes.
 pub(crate) unsafe fn store_part<T: Copy>(place: *mut T, room: usize, value: &T) -> Result<()> {
-    if place.is_null() {
-        return Err(Failure::invalid("no place for the result: a null pointer"));
+    /// No structure grows so far.
+    const LARGEST: usize = 64 * 1024;
+    if place.is_null() || room > LARGEST {
+        return Err(Failure::invalid(format!("{room} bytes at {place:p} for the result: no structure is there")));
     }
     let known = room.min(size_of::<T>());
     // SAFETY: `known` bytes fit on both sides; `value` is plain data.

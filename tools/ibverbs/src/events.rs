@@ -24,7 +24,7 @@ pub(crate) extern "C" fn ibv_get_async_event(context: *mut abi::Context, place: 
             let event = channel::await_event(
                 opened.events.as_raw_fd(),
                 || opened.events.poll(),
-                || Ok(opened.events.wait(Some(channel::PATIENCE))?),
+                || Ok(opened.events.wait_interruptible(None)?),
             )?;
             // What it is about may be gone since.
             if let Some(event) = translate(opened, event) {

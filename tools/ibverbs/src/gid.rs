@@ -86,7 +86,7 @@ pub(crate) extern "C" fn query_gid_table(
             }
             for (place, entry) in entries.iter().enumerate() {
                 // SAFETY: there is room for `count` elements of `room` bytes.
-                unsafe { store_part(places.wrapping_byte_add(place * room), room, entry)? };
+                unsafe { store_part(places.wrapping_byte_add(place.wrapping_mul(room)), room, entry)? };
             }
             Ok(c_int::try_from(entries.len()).unwrap_or(c_int::MAX))
         };

@@ -5,6 +5,7 @@
 //! comparison for that. After `fork(2)` the same comparison fails for everything that the parent had.
 
 use std::cell::UnsafeCell;
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -43,11 +44,12 @@ impl<O: Object> Slots<O> {
 /// An object as a program holds it.
 #[repr(C)]
 pub(crate) struct Handle<O: Object> {
-    shape: UnsafeCell<O::Shape>,
-    /// [`alive`] while it stands for an object.
+    /// [`alive`] while it stands for an object. Before the shape, where it is for all kinds: a pointer to another kind of object
+    /// is recognised.
     life: AtomicU64,
     /// Objects that stand on this one.
     users: AtomicUsize,
+    shape: UnsafeCell<O::Shape>,
     inner: UnsafeCell<Option<O::Inner>>,
 }
 
@@ -59,6 +61,9 @@ unsafe impl<O: Object> Sync for Handle<O> {}
 unsafe impl<O: Object> Send for Handle<O> {}
 
 impl<O: Object> Handle<O> {
+    /// Bytes before what programs see.
+    const BEFORE: usize = offset_of!(Self, shape) + O::OFFSET;
+
     /// A new object, and the pointer that the program gets.
     pub(crate) fn make(shape: O::Shape, inner: O::Inner) -> *mut O::Seen {
         let handle = match O::slots().free.pop() {
@@ -83,7 +88,7 @@ impl<O: Object> Handle<O> {
 
     /// The pointer that the program has.
     pub(crate) fn seen(&self) -> *mut O::Seen {
-        self.shape.get().wrapping_byte_add(O::OFFSET).cast()
+        ptr::from_ref(self).wrapping_byte_add(Self::BEFORE).cast_mut().cast()
     }
 
     /// The structure that the program sees; it may change it at any time.
@@ -150,7 +155,7 @@ pub(crate) unsafe fn live<O: Object>(seen: *mut O::Seen) -> Result<&'static Hand
         return Err(Failure::invalid(format!("the {} is a null pointer", O::NAME)));
     }
     // SAFETY: the caller promises that it came from here, and handles are never freed.
-    let handle = unsafe { &*seen.byte_sub(O::OFFSET).cast::<Handle<O>>() };
+    let handle = unsafe { &*seen.byte_sub(Handle::<O>::BEFORE).cast::<Handle<O>>() };
     if handle.life.load(Ordering::Acquire) == alive::<O>() { Ok(handle) } else { Err(stale::<O>()) }
 }
 

@@ -15,6 +15,7 @@
 //! | [`channel`], [`cq`] | completion channels and queues |
 //! | [`qp`], [`post`], [`srq`], [`xrc`], [`ah`], [`multicast`] | queue pairs, posting, receive queues, addresses |
 //! | [`names`], [`rates`], [`sysfs`] | texts, rates, files |
+//! | [`signals`] | what a signal does to a wait |
 
 mod abi;
 mod absent;
@@ -36,6 +37,7 @@ mod post;
 mod providers;
 mod qp;
 mod rates;
+mod signals;
 mod srq;
 mod sysfs;
 mod xrc;

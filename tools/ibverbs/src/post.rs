@@ -28,7 +28,19 @@ pub(crate) extern "C" fn post_send(qp: *mut abi::Qp, first: *mut abi::SendWr, ba
             // SAFETY: a queue pair of the program's, as the verb requires.
             let pair = unsafe { live::<Qp>(qp) }?.inner();
             let is_datagram = pair.qp.qp_type() == uroce::verbs::QpType::Ud;
-            Ok(chain.refused(|requests| pair.qp.post_send(requests), |wr| send_request(wr, is_datagram)))
+            let mut bound = Vec::new();
+            let mut count = 0;
+            let convert = |wr: &abi::SendWr| {
+                let request = send_request(wr, is_datagram)?;
+                if let Operation::BindWindow(bind) = request.operation {
+                    bound.extend(mw::bound(wr.bind.mw, bind.rkey).map(|bound| (count, bound)));
+                }
+                count += 1;
+                Ok(request)
+            };
+            let failure = chain.refused(|requests| pair.qp.post_send(requests), convert);
+            mw::take_back(&bound, chain.posted);
+            Ok(failure)
         },
     )
 }
@@ -70,7 +82,7 @@ fn post<W>(
     next: fn(&W) -> *mut W,
     work: impl FnOnce(&mut Chain<W>) -> Result<Option<Failure>>,
 ) -> c_int {
-    let mut chain = Chain { at: first, next, failure: None };
+    let mut chain = Chain { at: first, next, posted: 0, failure: None };
     let failure =
         quick(Some(Failure::new(libc::EIO, "a bug of uroce: it panicked")), || work(&mut chain).unwrap_or_else(Some));
     let Some(failure) = failure else { return 0 };
@@ -89,6 +101,8 @@ struct Chain<W> {
     /// The request that comes next, or is at fault.
     at: *mut W,
     next: fn(&W) -> *mut W,
+    /// How many were posted.
+    posted: usize,
     failure: Option<Failure>,
 }
 
@@ -97,7 +111,7 @@ impl<W> Chain<W> {
     fn refused<R>(
         &mut self,
         post: impl FnOnce(&mut dyn Iterator<Item = R>) -> std::result::Result<(), PostError>,
-        convert: impl Fn(&W) -> Result<R>,
+        mut convert: impl FnMut(&W) -> Result<R>,
     ) -> Option<Failure> {
         let first = self.at;
         let next = self.next;
@@ -106,11 +120,13 @@ impl<W> Chain<W> {
             let wr = unsafe { self.at.as_ref() }?;
             let request = convert(wr).map_err(|failure| self.failure = Some(failure)).ok()?;
             self.at = next(wr);
+            self.posted += 1;
             Some(request)
         });
         match post(&mut requests) {
             Ok(()) => self.failure.take(),
             Err(refusal) => {
+                self.posted = refusal.posted;
                 // The iterator is past the request that was refused.
                 self.at = first;
                 for _ in 0..refusal.posted {
@@ -142,9 +158,6 @@ fn send_request(wr: &abi::SendWr, is_datagram: bool) -> Result<SendRequest> {
     }
     // Only an XRC initiator looks at it; there is no such queue as 0.
     request.srq = Some(SrqNumber::new(wr.remote_srqn)).filter(|srq| srq.value() != 0);
-    if let Operation::BindWindow(bind) = request.operation {
-        mw::bound(wr.bind.mw, bind.rkey);
-    }
     Ok(request)
 }
 

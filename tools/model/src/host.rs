@@ -200,12 +200,12 @@ impl Area {
     }
 
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        self.buffer.span(offset, bytes.len()).expect("a place in the area").copy_in(bytes);
+        self.buffer.span(offset, bytes.len()).expect("a place in the area").copy_in(bytes).unwrap();
     }
 
     pub(crate) fn read(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.buffer.span(offset, length).expect("a place in the area").copy_out(&mut bytes);
+        self.buffer.span(offset, length).expect("a place in the area").copy_out(&mut bytes).unwrap();
         bytes
     }
 }

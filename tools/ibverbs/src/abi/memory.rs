@@ -107,3 +107,11 @@ pub(crate) struct MwBind {
     pub(crate) send_flags: u32,
     pub(crate) bind_info: MwBindInfo,
 }
+
+/// `enum ib_uverbs_advise_mr_advice` and `enum ib_uverbs_advise_mr_flag`.
+pub(crate) mod advise {
+    pub(crate) const PREFETCH: u32 = 0;
+    pub(crate) const PREFETCH_WRITE: u32 = 1;
+    pub(crate) const PREFETCH_NO_FAULT: u32 = 2;
+    pub(crate) const FLAG_FLUSH: u32 = 1;
+}

@@ -1,11 +1,13 @@
 //! The structures of `<infiniband/verbs.h>`, as programs are compiled against them (rdma-core 44 and newer, `x86_64`).
 //!
 //! Names are the header's own, without the prefix. Enumerations of C are `u32` here: a program may write any number
-//! there. `tests/layout.rs` holds sizes and offsets against the installed header.
+//! there. A test (`layout.rs`) holds sizes, offsets and numbers against the installed header.
 
 mod context;
 mod cq;
 mod device;
+#[cfg(test)]
+mod layout;
 mod memory;
 mod qp;
 mod work;

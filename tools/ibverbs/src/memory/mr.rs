@@ -8,10 +8,11 @@ use uroce::verbs::{Access, MemoryRegion};
 
 use super::access;
 use super::pd::Pd;
-use crate::abi::{self, mr_init, rereg};
+use crate::abi::{self, advise, mr_init, rereg};
 use crate::context::{ContextHandle, adopt};
 use crate::edge::{Failure, Result, errno_of, given, number, object};
 use crate::handle::{Handle, Hold, live, object as declare};
+use crate::post::scatter_list;
 
 declare!(Mr: abi::Mr as abi::Mr, Registered, "memory region");
 
@@ -132,15 +133,20 @@ fn populate(start: NonNull<u8>, length: usize, access: Access) -> Result<()> {
     let first = address & !(page - 1);
     let end = address.checked_add(length).ok_or_else(|| Failure::invalid("memory beyond the address space"))?;
     let advice = if access.intersects(Access::CHANGES) { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: it touches pages as the program itself could, and changes no byte.
-    let result = unsafe { libc::madvise(first as *mut c_void, end - first, advice) };
-    let error = std::io::Error::last_os_error();
-    match error.raw_os_error().filter(|_| result != 0) {
-        Some(libc::ENOMEM | libc::EFAULT | libc::EPERM | libc::EACCES) => {
+    let ask = |start: usize, length: usize| {
+        // SAFETY: it touches pages as the program itself could, and changes no byte.
+        let result = unsafe { libc::madvise(start as *mut c_void, length, advice) };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    match ask(first, end - first).map_err(|error| error.raw_os_error()) {
+        Ok(()) => Ok(()),
+        // Kernels before 5.14 do not know the advice, whatever it is about.
+        Err(Some(libc::EINVAL)) if ask(0, 0).is_err() => Ok(()),
+        // Not mapped; not readable or writable (EINVAL); of a device.
+        Err(Some(libc::ENOMEM | libc::EFAULT | libc::EPERM | libc::EACCES | libc::EINVAL)) => {
             Err(Failure::new(libc::EFAULT, format!("{length} bytes at {address:#x} are not all mapped that way")))
         }
-        // Kernels before 5.14 cannot do it (EINVAL); pages of a device's memory neither.
-        _ => Ok(()),
+        Err(_) => Ok(()),
     }
 }
 
@@ -225,27 +231,40 @@ fn reregister(
     Ok(())
 }
 
-/// Pages are where the program has them: advice changes nothing, but that a prefetch says whether it could be done.
+/// Prefetching brings in the pages, in any region: all of them are looked up when they are touched. It is done when this
+/// returns, so the flag that asks for that makes no difference.
 pub(crate) extern "C" fn advise_mr(
     pd: *mut abi::Pd,
-    _advice: u32,
-    _flags: u32,
-    _list: *mut abi::Sge,
-    _count: u32,
+    advice: u32,
+    flags: u32,
+    elements: *mut abi::Sge,
+    count: u32,
 ) -> c_int {
     errno_of("ibv_advise_mr", || {
         // SAFETY: a domain of the program's, as the verb requires.
-        unsafe { live::<Pd>(pd) }?;
-        Err(Failure::unsupported("advice about memory"))
+        let domain = unsafe { live::<Pd>(pd) }?;
+        if flags & !advise::FLAG_FLUSH != 0 {
+            return Err(Failure::invalid(format!("flags {flags:#x}")));
+        }
+        let changes = match advice {
+            advise::PREFETCH | advise::PREFETCH_NO_FAULT => false,
+            advise::PREFETCH_WRITE => true,
+            _ => return Err(Failure::unsupported(format!("advice {advice}"))),
+        };
+        let list = scatter_list(elements, c_int::try_from(count).unwrap_or(-1))?;
+        let result = domain.inner().pd.prefetch(&list, changes);
+        // That one asks only for what is there already.
+        if advice == advise::PREFETCH_NO_FAULT { Ok(()) } else { Ok(result?) }
     })
 }
 
-/// A region that swallows what is written and gives zeroes.
+/// A region that swallows what is written and gives zeroes, by its local key.
 pub(crate) extern "C" fn alloc_null_mr(pd: *mut abi::Pd) -> *mut abi::Mr {
     object("ibv_alloc_null_mr", || {
         // SAFETY: a domain of the program's, as the verb requires.
-        unsafe { live::<Pd>(pd) }?;
-        Err(Failure::unsupported("null regions"))
+        let handle = unsafe { live::<Pd>(pd) }?;
+        let region = handle.inner().pd.register_null()?;
+        adopt_region(pd, handle, ptr::null_mut(), usize::MAX, region)
     })
 }
 

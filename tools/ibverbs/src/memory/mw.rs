@@ -11,7 +11,7 @@ use super::pd::Pd;
 use crate::abi;
 use crate::context::{ContextHandle, adopt, release};
 use crate::edge::{Failure, Result, errno_of, given, object};
-use crate::handle::{Hold, live, object as declare};
+use crate::handle::{Handle, Hold, live, object as declare};
 use crate::qp::Qp;
 
 declare!(Mw: abi::Mw as abi::Mw, Window, "memory window");
@@ -87,10 +87,30 @@ pub(crate) fn binding(mw: *mut abi::Mw, rkey: u32, info: &abi::MwBindInfo) -> Re
     }))
 }
 
-/// A request that binds `mw` under the key `rkey` was posted.
-pub(crate) fn bound(mw: *mut abi::Mw, rkey: u32) {
+/// A request that binds `mw` under the key `rkey` is about to be posted; what is returned takes that back.
+pub(crate) fn bound(mw: *mut abi::Mw, rkey: u32) -> Option<Bound> {
     // SAFETY: a window of the program's, as the verbs require that come here.
-    if let Ok(window) = unsafe { live::<Mw>(mw) } {
-        window.inner().key.store(rkey, Ordering::Relaxed);
+    let window = unsafe { live::<Mw>(mw) }.ok()?;
+    Some(Bound { window, before: window.inner().key.swap(rkey, Ordering::Relaxed) })
+}
+
+/// A window that got another key by a request that may yet be refused.
+pub(crate) struct Bound {
+    window: &'static Handle<Mw>,
+    before: u32,
+}
+
+impl Bound {
+    /// The request was refused: the window has the key that it had.
+    pub(crate) fn take_back(&self) {
+        // SAFETY: a window of the program's: `bound` looked. It may be destroyed since.
+        if let Ok(window) = unsafe { live::<Mw>(self.window.seen()) } {
+            window.inner().key.store(self.before, Ordering::Relaxed);
+        }
     }
+}
+
+/// Takes back the keys of those requests of a list that were not posted, the newest first.
+pub(crate) fn take_back(bound: &[(usize, Bound)], posted: usize) {
+    bound.iter().rev().filter(|(request, _)| *request >= posted).for_each(|(_, bound)| bound.take_back());
 }

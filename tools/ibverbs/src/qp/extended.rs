@@ -22,6 +22,8 @@ use crate::post;
 #[derive(Default)]
 pub(super) struct Building {
     requests: Vec<SendRequest>,
+    /// Windows that they bind, by their places in the list.
+    bound: Vec<(usize, mw::Bound)>,
     /// The first thing that was wrong: posting fails with it.
     failure: Option<Failure>,
 }
@@ -136,6 +138,14 @@ fn add(qp: *mut abi::QpEx, change: impl FnOnce(&mut SendRequest) -> Result<()>) 
 }
 
 impl Building {
+    /// Begins anew: what was not posted never was.
+    fn forget(&mut self) {
+        mw::take_back(&self.bound, 0);
+        self.bound.clear();
+        self.requests.clear();
+        self.failure = None;
+    }
+
     fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
@@ -144,8 +154,7 @@ impl Building {
 /// Begins a list of requests.
 extern "C" fn wr_start(qp: *mut abi::QpEx) {
     build(qp, (), |_, building| {
-        building.requests.clear();
-        building.failure = None;
+        building.forget();
     });
 }
 
@@ -157,9 +166,13 @@ extern "C" fn wr_complete(qp: *mut abi::QpEx) -> c_int {
             if crate::environment::traces() {
                 eprintln!("uroce: ibv_wr_complete: {failure}");
             }
+            building.forget();
             return failure.errno;
         }
         let result = handle.inner().qp.post_send(requests.drain(..));
+        let posted = result.as_ref().map_or_else(|refusal| refusal.posted, |()| usize::MAX);
+        mw::take_back(&building.bound, posted);
+        building.bound.clear();
         // The allocation serves the next list.
         building.requests = requests;
         result.map_or_else(|refusal| refusal.error.errno(), |()| 0)
@@ -246,9 +259,13 @@ extern "C" fn wr_bind_mw(qp: *mut abi::QpEx, window: *mut abi::Mw, rkey: u32, in
     begin(qp, || {
         // SAFETY: a structure of the program's.
         let info = unsafe { crate::edge::given("the bind", info) }?;
-        let operation = mw::binding(window, rkey, info)?;
-        mw::bound(window, rkey);
-        Ok(operation)
+        mw::binding(window, rkey, info)
+    });
+    build(qp, (), |_, building| {
+        // The request that was begun just now, unless it was refused.
+        let last = building.requests.len().checked_sub(1).filter(|_| building.failure.is_none());
+        let bound = last.and_then(|last| Some((last, mw::bound(window, rkey)?)));
+        building.bound.extend(bound);
     });
 }
 
