@@ -1,6 +1,7 @@
 //! Completion queues.
 
 mod batch;
+mod idle;
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -193,6 +194,7 @@ pub(crate) extern "C" fn poll_cq(cq: *mut abi::Cq, count: c_int, places: *mut ab
                 break;
             }
         }
+        idle::polled(taken);
         taken as c_int
     })
 }
