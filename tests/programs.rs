@@ -1,0 +1,9 @@
+//! Programs that are built on libibverbs, unmodified, on the drop-in library: `uroce run` starts them.
+//!
+//! As root they run as the user `nobody`, where that user may execute what was built: they need no privilege. A program that is not
+//! installed is skipped, loudly; with `UROCE_TEST_NO_SKIP` that is a failure.
+
+#[path = "programs/launch.rs"]
+mod launch;
+#[path = "programs/ucx.rs"]
+mod ucx;
