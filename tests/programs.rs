@@ -5,5 +5,7 @@
 
 #[path = "programs/launch.rs"]
 mod launch;
+#[path = "programs/trace.rs"]
+mod trace;
 #[path = "programs/ucx.rs"]
 mod ucx;
