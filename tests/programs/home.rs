@@ -16,7 +16,7 @@ fn a_closed_home_hides_no_device() {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("closed");
     let _ = fs::remove_dir(&home);
     fs::create_dir(&home).unwrap();
-    fs::set_permissions(&home, Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&home, Permissions::from_mode(0o000)).unwrap();
     let said = Launch::new("uroce_lo", &["ibv_devices"]).env("HOME", home.to_str().unwrap()).run();
     fs::remove_dir(&home).unwrap();
     said.assert_says("uroce_lo");
