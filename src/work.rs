@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::memory::{FastRegister, WindowBind};
 use crate::time::Instant;
-use crate::wire::{Placement, Qpn, Selectivity, SrqNumber};
+use crate::wire::{GrhKind, Placement, Qpn, Selectivity, SrqNumber};
 
 /// One element of a scatter/gather list: `length` bytes at `address` in the region of `lkey`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -401,9 +401,9 @@ pub struct Completion {
     pub tag: Tag,
     /// Whether the peer asked for a solicited event.
     pub solicited: bool,
-    /// Whether the first 40 bytes that were received are the header that the datagram came with (`IBV_WC_GRH`): on UD
-    /// always. [`Grh::parse`](crate::wire::Grh::parse) reads them.
-    pub has_grh: bool,
+    /// Which header the datagram came with, in the first 40 bytes that were received (`IBV_WC_GRH`): on UD always, else none.
+    /// [`Grh::parse`](crate::wire::Grh::parse) reads them.
+    pub grh: Option<GrhKind>,
     /// More about an error: the AETH syndrome of the NAK that caused it, or 0.
     pub vendor_error: u32,
     /// When it ended, on the engine's clock, which starts when the device is opened.

@@ -1,6 +1,18 @@
-//! Programs in C on the drop-in `libibverbs.so.1`, as they are or as they were written for these tests.
+//! Programs that are built on libibverbs, unmodified, on the drop-in library: `uroce run` starts them; and programs in C that were
+//! written for these tests.
+//!
+//! As root they run as the user `nobody`, where that user may execute what was built: they need no privilege. A program that is not
+//! installed is skipped, loudly; with `UROCE_TEST_NO_SKIP` that is a failure.
 
+#[path = "programs/home.rs"]
+mod home;
+#[path = "programs/launch.rs"]
+mod launch;
 #[path = "programs/program.rs"]
 mod program;
 #[path = "programs/robust.rs"]
 mod robust;
+#[path = "programs/trace.rs"]
+mod trace;
+#[path = "programs/ucx.rs"]
+mod ucx;

@@ -43,9 +43,10 @@ impl UnreliableDatagram {
             return None;
         }
         let &Arrival { source, destination, traffic_class, hop_limit, datagram, .. } = arrival;
-        let grh = Grh { source, destination, traffic_class, hop_limit }.emit(datagram.len());
+        let grh = Grh { source, destination, traffic_class, hop_limit };
+        let header = grh.emit(datagram.len());
         let place = |offset, bytes| gather::scatter(around.memory, taken.pd, sges, offset, bytes);
-        let placed = place(0, &grh).and_then(|()| place(Grh::LEN as u64, packet.payload));
+        let placed = place(0, &header).and_then(|()| place(Grh::LEN as u64, packet.payload));
         let (status, outcome) = match placed {
             Ok(()) => (Status::Success, Outcome::Alive),
             Err(ScatterError::TooLong) => (Status::LocalLengthError, Outcome::Failed),
@@ -59,7 +60,7 @@ impl UnreliableDatagram {
             source_qpn: deth(packet).source,
             tag: packet.extensions.immediate.map_or(Tag::None, Tag::Immediate),
             solicited: packet.bth.solicited,
-            has_grh: true,
+            grh: Some(grh.kind()),
             ..Completion::default()
         };
         common.complete_taken(&taken, completion, around.events);

@@ -63,7 +63,7 @@ impl AddressHandle {
 
     /// The way back to the sender of a datagram.
     pub(super) fn from_completion(pd: &PdInner, completion: &Completion, grh: &[u8; Grh::LEN]) -> Result<Self> {
-        let header = Grh::parse(grh).filter(|_| completion.has_grh);
+        let header = Grh::parse(grh).filter(|_| completion.grh.is_some());
         let header = header.ok_or_else(|| Error::invalid("grh", "not the header of a received datagram"))?;
         // A datagram for a group came to no address of ours in particular.
         let own = &pd.context.place.gids();

@@ -58,12 +58,16 @@ impl Link {
     }
 }
 
-/// The links that there are.
+/// The links that there are. None where they would be in a home that this user may not enter: a program that gave up its
+/// privileges keeps the `HOME` of who it was.
 ///
 /// # Errors
 /// [`Error::System`] when the file cannot be read, [`Error::Invalid`] when it is malformed; both name it.
 pub fn list() -> Result<Vec<Link>> {
-    Store::locate().map_or(Ok(Vec::new()), |store| store.read())
+    match Store::locate() {
+        Some(store) if !store.is_of_another_user() => store.read(),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Adds a link.
@@ -97,6 +101,8 @@ pub fn delete(name: &str) -> Result<()> {
 /// The file.
 struct Store {
     path: PathBuf,
+    /// Whether it was asked for by name, not only looked for.
+    is_named: bool,
 }
 
 /// What is in it.
@@ -111,11 +117,18 @@ impl Store {
     /// Where the environment says it is; `None` for a user without a home.
     fn locate() -> Option<Self> {
         let given = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let path = given("UROCE_CONFIG").or_else(|| {
-            let config = given("XDG_CONFIG_HOME").or_else(|| Some(given("HOME")?.join(".config")))?;
-            Some(config.join("uroce").join("links.toml"))
-        })?;
-        Some(Self { path })
+        if let Some(path) = given("UROCE_CONFIG") {
+            return Some(Self { path, is_named: true });
+        }
+        let config = given("XDG_CONFIG_HOME").or_else(|| Some(given("HOME")?.join(".config")))?;
+        Some(Self { path: config.join("uroce").join("links.toml"), is_named: false })
+    }
+
+    /// Whether its folder is closed to this user, who then has not written it either. A file that is seen but cannot be read is
+    /// another matter, and an error.
+    fn is_of_another_user(&self) -> bool {
+        let is_closed = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        !self.is_named && fs::symlink_metadata(&self.path).is_err_and(is_closed)
     }
 
     fn required() -> Result<Self> {
@@ -198,7 +211,7 @@ mod tests {
     impl Scratch {
         fn new(name: &str) -> Self {
             let folder = env::temp_dir().join(format!("uroce-links-{name}-{}", std::process::id()));
-            Self(Store { path: folder.join("links.toml") })
+            Self(Store { path: folder.join("links.toml"), is_named: true })
         }
     }
 

@@ -81,7 +81,7 @@ pub use crate::port::PortCounters;
 pub use crate::qp::{AddressVector, Attributes, Capacity, Mtu, QpInfo, QpType, State};
 pub use crate::queue::{Arm, SrqInfo};
 pub use crate::time::Instant;
-pub use crate::wire::{Gid, Grh, Placement, Psn, Qpn, Selectivity, SrqNumber};
+pub use crate::wire::{Gid, Grh, GrhKind, Placement, Psn, Qpn, Selectivity, SrqNumber};
 pub use crate::work::{
     Completion, CompletionKind, Destination, Flush, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest,
     Sge, Status, Tag,

@@ -20,6 +20,15 @@ pub struct Grh {
     pub hop_limit: u8,
 }
 
+/// Which IP header stands where the GRH would: what a completion says of a datagram (the kernel's `enum rdma_network_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrhKind {
+    /// An IPv4 header, in the last 20 of the 40 bytes.
+    Ipv4,
+    /// An IPv6 header.
+    Ipv6,
+}
+
 impl Grh {
     /// Bytes in front of the payload.
     pub const LEN: usize = 40;
@@ -59,6 +68,12 @@ impl Grh {
             _ => {}
         }
         bytes
+    }
+
+    /// Which header it is.
+    #[must_use]
+    pub fn kind(&self) -> GrhKind {
+        if self.destination.is_ipv4() { GrhKind::Ipv4 } else { GrhKind::Ipv6 }
     }
 
     /// Reads what a receive buffer holds; `None` when that is neither header.

@@ -31,7 +31,7 @@ pub use error::WireError;
 pub use feth::{Feth, Placement, Selectivity};
 pub use flow::{Arrival, Flow};
 pub use gid::Gid;
-pub use grh::Grh;
+pub use grh::{Grh, GrhKind};
 pub use opcode::{Headers, Info, Kind, Opcode, PayloadRule, Position, Transport};
 pub use packet::{Extensions, Packet, emit_headers, pad_of};
 pub use psn::Psn;

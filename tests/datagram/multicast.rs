@@ -58,7 +58,7 @@ fn send(pair: &mut Pair, n: u8) {
 }
 
 fn received(side: &mut Side) -> Vec<(u64, Qpn)> {
-    let taken = side.completions.drain(..).filter(|c| c.has_grh);
+    let taken = side.completions.drain(..).filter(|c| c.grh.is_some());
     taken.map(|c| (c.id, c.qpn)).collect()
 }
 

@@ -49,9 +49,9 @@ fn every_operation_arrives_and_nothing_is_acknowledged() {
         let expected: Vec<_> = (0..4).map(|id| (id as u64, Status::Success, kinds[id])).collect();
         assert_eq!(sent, expected, "{length}");
         let received: Vec<_> =
-            pair.b.completions.iter().map(|c| (c.id, c.status, c.kind, c.byte_length, c.tag, c.has_grh)).collect();
+            pair.b.completions.iter().map(|c| (c.id, c.status, c.kind, c.byte_length, c.tag, c.grh)).collect();
         let (receive, write) = (CompletionKind::Receive, CompletionKind::ReceiveWriteImmediate);
-        let done = |id, kind, tag| (id, Status::Success, kind, length as u32, tag, false);
+        let done = |id, kind, tag| (id, Status::Success, kind, length as u32, tag, None);
         assert_eq!(
             received,
             [

@@ -3,7 +3,7 @@
 use uroce::port::Verdict;
 use uroce::qp::{AddressVector, Attributes, QpInit, QpType, State};
 use uroce::queue::SrqInit;
-use uroce::wire::{Grh, Qpn};
+use uroce::wire::{Grh, GrhKind, Qpn};
 use uroce::work::{CompletionKind, Destination, Operation, ReceiveRequest, SendRequest, Status, Tag};
 
 use crate::common::pair::{Options, Pair, QKEY, Side, connect, init, to};
@@ -48,7 +48,7 @@ fn the_header_comes_first_then_the_payload() {
         let [received] = pair.b.completions[..] else { panic!("{length}: {:?}", pair.b.completions) };
         assert_eq!((received.id, received.status, received.kind), (3, Status::Success, CompletionKind::Receive));
         assert_eq!((received.byte_length as usize, received.tag), (GRH + length, tag));
-        assert_eq!((received.source_qpn, received.has_grh), (pair.a.qpn, true));
+        assert_eq!((received.source_qpn, received.grh), (pair.a.qpn, Some(GrhKind::Ipv4)));
         let grh = Grh::parse(&pair.b.bytes(0, GRH).try_into().unwrap()).expect("an IPv4 header");
         let (source, destination) = (pair.a.address, pair.b.address);
         assert_eq!(grh, Grh { source, destination, traffic_class: 0x28, hop_limit: 9 });

@@ -188,7 +188,7 @@ impl Datagrams {
         assert_eq!(self.kernel_completion().wr_id, seed);
         let received = self.completion();
         assert_eq!((received.id, received.byte_length as usize, received.tag), (seed, Grh::LEN + size, Tag::None));
-        assert_eq!((received.source_qpn, received.has_grh), (self.theirs, true));
+        assert_eq!((received.source_qpn, received.grh.is_some()), (self.theirs, true));
         let mut grh = [0; Grh::LEN];
         self.mr.read(ARRIVAL, &mut grh).unwrap();
         let (source, destination) = (self.peer, group.unwrap_or(self.own));

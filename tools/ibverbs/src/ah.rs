@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use uroce::verbs::{AddressHandle, Completion, Qpn};
+use uroce::verbs::{AddressHandle, Completion, Grh, Qpn};
 
 use crate::abi::{self, wc_flags};
 use crate::context::{Context, ContextHandle, adopt, check_port, release};
@@ -94,6 +94,7 @@ fn way_back(
     }
     // SAFETY: 40 bytes of the program's; any bytes will do.
     let header = unsafe { given("the GRH", grh.cast::<[u8; 40]>()) }?;
-    let completion = Completion { has_grh: true, source_qpn: Qpn::new(completion.src_qp), ..Completion::default() };
+    let grh = Grh::parse(header).map(|grh| grh.kind());
+    let completion = Completion { grh, source_qpn: Qpn::new(completion.src_qp), ..Completion::default() };
     Ok(pd.create_ah_from_completion(&completion, header)?)
 }

@@ -14,7 +14,7 @@ use crate::abi;
 use crate::ah;
 use crate::cq;
 use crate::device;
-use crate::edge::{Failure, Result, errno_of, filled, minus_one, number, object, quick, store_part};
+use crate::edge::{Failure, Result, errno_of, filled, minus_one, number, object, quick, say, store_part};
 use crate::environment;
 use crate::handle::{self, Handle, live, object as declare};
 use crate::memory;
@@ -116,7 +116,7 @@ pub(crate) extern "C" fn ibv_open_device(device: *mut abi::Device) -> *mut abi::
         }
         let verbs = options.open().inspect_err(|error| {
             // Programs say no more than that they could not open it.
-            eprintln!("uroce: cannot open {name}: {error}");
+            say(format_args!("cannot open {name}: {error}"));
         })?;
         let events = verbs.events();
         let shape = shape(device, &verbs, events.as_raw_fd());

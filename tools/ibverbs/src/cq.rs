@@ -1,11 +1,12 @@
 //! Completion queues.
 
 mod batch;
+mod idle;
 
 use std::ffi::c_int;
 use std::time::Duration;
 
-use uroce::verbs::{Arm, Completion, CompletionQueue, Status, Tag};
+use uroce::verbs::{Arm, Completion, CompletionQueue, GrhKind, Status, Tag};
 
 use self::batch::Taken;
 use crate::abi::{self, cq_init, wc_flags};
@@ -193,6 +194,7 @@ pub(crate) extern "C" fn poll_cq(cq: *mut abi::Cq, count: c_int, places: *mut ab
                 break;
             }
         }
+        idle::polled(taken);
         taken as c_int
     })
 }
@@ -234,10 +236,29 @@ fn flags(completion: &Completion) -> u32 {
         Tag::Immediate(_) => wc_flags::WITH_IMM,
         Tag::Invalidated(_) => wc_flags::WITH_INV,
     };
-    tag | if completion.has_grh { wc_flags::GRH } else { 0 }
+    tag | if completion.grh.is_some() { wc_flags::GRH } else { 0 }
 }
 
-/// UCX reads here, as mlx5 writes it, which header a datagram came with: UDP (8) over IPv4 (2). With 0 it waits for ever.
+/// UCX reads here, as mlx5 writes it, which header a datagram came with: UDP (8) over IPv6 (1) or IPv4 (2). With another value it
+/// takes the destination from the wrong bytes, drops the datagram, and waits for ever for the peer.
 fn service_level(completion: &Completion) -> u8 {
-    if completion.has_grh { 0xa } else { 0 }
+    match completion.grh {
+        None => 0,
+        Some(GrhKind::Ipv6) => 0x9,
+        Some(GrhKind::Ipv4) => 0xa,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the IPv4 value for every datagram, UCX over IPv6 hung in its wire-up: it dropped every packet, as its destination,
+    /// read where IPv4 has it, was not the device's.
+    #[test]
+    fn a_completion_tells_ucx_which_header_came() {
+        let of = |grh| service_level(&Completion { grh, ..Completion::default() });
+        // UCT_IB_CQE_SL_PKTYPE_MASK of UCX takes three bits: 1 is IPv6, 2 is IPv4.
+        assert_eq!([of(Some(GrhKind::Ipv6)) & 7, of(Some(GrhKind::Ipv4)) & 7, of(None)], [1, 2, 0]);
+    }
 }

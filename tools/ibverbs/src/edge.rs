@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
@@ -93,11 +94,17 @@ fn run<T>(verb: &str, body: impl FnOnce() -> Result<T>) -> std::result::Result<T
         .unwrap_or_else(|_| Err(Failure::new(libc::EIO, "a bug of uroce: it panicked")));
     if environment::traces() {
         match &result {
-            Ok(_) => eprintln!("uroce: {verb}"),
-            Err(failure) => eprintln!("uroce: {verb}: {failure}"),
+            Ok(_) => say(format_args!("{verb}")),
+            Err(failure) => say(format_args!("{verb}: {failure}")),
         }
     }
     result.map_err(|failure| failure.errno)
+}
+
+/// Writes a line to standard error, in one piece, as processes may share it. Where nobody reads any more, the line is lost:
+/// `eprintln` would panic, and a panic at the edge ends the program.
+pub(crate) fn say(line: fmt::Arguments<'_>) {
+    let _ = std::io::stderr().write_all(format!("uroce: {line}\n").as_bytes());
 }
 
 /// Sets errno, and returns it.

@@ -10,7 +10,7 @@ use uroce::work::SgeList;
 
 use crate::abi::{self, wr_opcode};
 use crate::ah::Ah;
-use crate::edge::{Failure, Result, list, quick};
+use crate::edge::{Failure, Result, list, quick, say};
 use crate::handle::live;
 use crate::memory::mw;
 use crate::qp::Qp;
@@ -87,7 +87,7 @@ fn post<W>(
         quick(Some(Failure::new(libc::EIO, "a bug of uroce: it panicked")), || work(&mut chain).unwrap_or_else(Some));
     let Some(failure) = failure else { return 0 };
     if crate::environment::traces() {
-        eprintln!("uroce: posting: {failure}");
+        say(format_args!("posting: {failure}"));
     }
     // SAFETY: the program's place for the request at fault, or null.
     if let Some(bad) = unsafe { bad.as_mut() } {

@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use uroce::verbs::Completion;
 
-use super::{Cq, Queue, flags, immediate, service_level};
+use super::{Cq, Queue, flags, idle, immediate, service_level};
 use crate::abi;
 use crate::edge::quick;
 use crate::handle::{Handle, live};
@@ -100,7 +100,9 @@ extern "C" fn end_poll(cq: *mut abi::CqEx) {
 /// Takes the next completion, and shows what programs read straight from the structure.
 fn take(handle: &Handle<Cq>) -> c_int {
     let queue = handle.inner();
-    let Some(completion) = queue.queue.poll_one() else { return libc::ENOENT };
+    let taken = queue.queue.poll_one();
+    idle::polled(usize::from(taken.is_some()));
+    let Some(completion) = taken else { return libc::ENOENT };
     let shape = handle.shape();
     // SAFETY: the shape of a live queue, which only the thread that polls writes here.
     unsafe { ((*shape).wr_id, (*shape).status) = (completion.id, completion.status as u32) };

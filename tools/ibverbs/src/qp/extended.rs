@@ -13,7 +13,7 @@ use uroce::work::SgeList;
 
 use super::Qp;
 use crate::abi::{self, send_ops};
-use crate::edge::{Failure, Result, list, quick};
+use crate::edge::{Failure, Result, list, quick, say};
 use crate::handle::{Handle, live};
 use crate::memory::mw;
 use crate::post;
@@ -164,7 +164,7 @@ extern "C" fn wr_complete(qp: *mut abi::QpEx) -> c_int {
         let mut requests = std::mem::take(&mut building.requests);
         if let Some(failure) = building.failure.take() {
             if crate::environment::traces() {
-                eprintln!("uroce: ibv_wr_complete: {failure}");
+                say(format_args!("ibv_wr_complete: {failure}"));
             }
             building.forget();
             return failure.errno;
