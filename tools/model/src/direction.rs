@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use uroce::wire::{Placement, Selectivity};
 use uroce::work::{
-    CompletionKind, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, SgeList, Status, Tag,
+    Completion, CompletionKind, Flush, Operation, Payload, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
+    SgeList, Status, Tag,
 };
 
 use crate::host::Area;
@@ -16,7 +18,8 @@ const HOT: usize = 64;
 /// What every operation of a direction shares, in order.
 pub(crate) const SHARED: usize = CELLS + HOT;
 
-/// Ids of receive requests start here, those of send requests at 0.
+/// Ids of receive requests that are for one message start here; below are those of send requests: the direction, and in the low
+/// 16 bits the index.
 pub(crate) const RECEIVES: u64 = 1 << 32;
 
 /// Memory of one queue pair, and what it holds before any request changes it.
@@ -75,6 +78,8 @@ pub(crate) struct Op {
     pub(crate) far: Option<(usize, Vec<u8>)>,
     /// What the shared part of the responder's memory holds after it.
     pub(crate) shared: [u8; SHARED],
+    /// What a SEND carries.
+    pub(crate) sent: Vec<u8>,
     /// What the receive request that it consumes reports.
     pub(crate) message: Option<Message>,
 }
@@ -88,6 +93,14 @@ pub(crate) struct Message {
 }
 
 impl Op {
+    /// Whether a completion reports this message.
+    pub(crate) fn is_received_as(&self, completion: &Completion) -> bool {
+        self.message.is_some_and(|message| {
+            (completion.kind, completion.tag, completion.solicited) == (message.kind, message.tag, message.is_solicited)
+                && completion.byte_length == self.length as u32
+        })
+    }
+
     /// How it fails, if it does.
     pub(crate) fn failure(&self) -> Option<Status> {
         match self.verb {
@@ -108,6 +121,8 @@ pub(crate) struct Direction {
     pub(crate) receives: VecDeque<ReceiveRequest>,
     pub(crate) receives_posted: usize,
     messages: u64,
+    /// Whether its messages may consume any receive.
+    pub(crate) is_pooled: bool,
 }
 
 /// What a request is made of.
@@ -116,9 +131,14 @@ struct Made {
     payload: Payload,
     near: Option<(usize, Vec<u8>)>,
     far: Option<(usize, Vec<u8>)>,
+    sent: Vec<u8>,
 }
 
 impl Direction {
+    pub(crate) fn new(is_pooled: bool) -> Self {
+        Self { is_pooled, ..Self::default() }
+    }
+
     /// The next request of this verb; [`posted`](Self::posted) when the queue pair took it.
     pub(crate) fn make(
         &mut self,
@@ -144,10 +164,12 @@ impl Direction {
                 let target = near.place(8);
                 let operation = Operation::FetchAndAdd { remote: counter.remote(0), add: 1 };
                 let payload = Payload::Memory(near.list(target, 8, random));
-                Made { operation, payload, near: Some((target, Vec::new())), far: None }
+                Made { operation, payload, near: Some((target, Vec::new())), far: None, sent: Vec::new() }
             }
+            Verb::AtomicWrite => atomic_write(random, near, far, &mut shared),
+            Verb::Flush => flush(length, random, far),
             _ if verb.is_bad() => bad(verb, length, near, far),
-            _ => outbound(verb, length, immediate, random, near, far, &mut shared),
+            _ => outbound(verb, length, immediate, random, (near, far, self.is_pooled), &mut shared),
         };
         let tag = if matches!(verb, Verb::Send) { Tag::None } else { Tag::Immediate(immediate) };
         let kind = match verb {
@@ -159,18 +181,18 @@ impl Direction {
         let kind = kind.filter(|_| !verb.is_bad());
         let message = kind.map(|kind| Message { kind, tag, is_solicited: flags.contains(SendFlags::SOLICITED) });
         let id = RECEIVES + self.messages;
-        let receive = message.map(|message| match (message.kind, &made.far) {
+        let receive = message.filter(|_| !self.is_pooled).map(|message| match (message.kind, &made.far) {
             (CompletionKind::Receive, Some((offset, bytes))) => {
                 let length = bytes.len() + random.below(9);
                 ReceiveRequest { id, sges: far.list(*offset, length, random) }
             }
             _ => ReceiveRequest::new(id, &[]),
         });
-        let Made { operation, payload, near, far } = made;
+        let Made { operation, payload, near, far, sent } = made;
         let length = payload.length() as usize;
         let is_signalled = flags.contains(SendFlags::SIGNALED);
         let kind = CompletionKind::from(&operation);
-        let op = Op { verb, kind, length, is_signalled, near, far, shared, message };
+        let op = Op { verb, kind, length, is_signalled, near, far, shared, sent, message };
         let request = SendRequest {
             id: self.ops.len() as u64,
             operation,
@@ -197,8 +219,7 @@ fn outbound(
     length: usize,
     immediate: u32,
     random: &mut Random,
-    near: &mut End,
-    far: &mut End,
+    (near, far, is_pooled): (&mut End, &mut End, bool),
     shared: &mut [u8; SHARED],
 ) -> Made {
     let length = if verb == Verb::WriteHot { length.min(HOT) } else { length };
@@ -209,7 +230,11 @@ fn outbound(
         let source = near.hold(&bytes);
         Payload::Memory(near.list(source, length, random))
     };
-    let (target, placed) = if verb == Verb::WriteHot {
+    let is_send = matches!(verb, Verb::Send | Verb::SendImmediate);
+    let sent = if is_send { bytes.clone() } else { Vec::new() };
+    let (target, placed) = if is_send && is_pooled {
+        (0, None)
+    } else if verb == Verb::WriteHot {
         shared[CELLS..CELLS + length].copy_from_slice(&bytes);
         (CELLS, None)
     } else {
@@ -224,7 +249,7 @@ fn outbound(
         Verb::WriteImmediate => Operation::WriteImmediate(remote, immediate),
         _ => Operation::Write(remote),
     };
-    Made { operation, payload, near: None, far: placed }
+    Made { operation, payload, near: None, far: placed, sent }
 }
 
 fn read(length: usize, random: &mut Random, near: &mut End, far: &mut End) -> Made {
@@ -232,7 +257,13 @@ fn read(length: usize, random: &mut Random, near: &mut End, far: &mut End) -> Ma
     let source = far.hold(&bytes);
     let target = near.place(length);
     let payload = Payload::Memory(near.list(target, length, random));
-    Made { operation: Operation::Read(far.area.remote(source)), payload, near: Some((target, bytes)), far: None }
+    Made {
+        operation: Operation::Read(far.area.remote(source)),
+        payload,
+        near: Some((target, bytes)),
+        far: None,
+        sent: Vec::new(),
+    }
 }
 
 /// What was in the cell tells whether every atomic before was executed, once.
@@ -252,7 +283,26 @@ fn atomic(verb: Verb, random: &mut Random, near: &mut End, far: &End, shared: &m
     place.copy_from_slice(&after.to_le_bytes());
     let target = near.place(8);
     let payload = Payload::Memory(near.list(target, 8, random));
-    Made { operation, payload, near: Some((target, before.to_le_bytes().to_vec())), far: None }
+    Made { operation, payload, near: Some((target, before.to_le_bytes().to_vec())), far: None, sent: Vec::new() }
+}
+
+/// Eight bytes at once, which what comes after finds there.
+fn atomic_write(random: &mut Random, near: &mut End, far: &End, shared: &mut [u8; SHARED]) -> Made {
+    let cell = 8 * random.below(CELLS / 8);
+    let bytes = random.bytes(8);
+    shared[cell..cell + 8].copy_from_slice(&bytes);
+    let source = near.hold(&bytes);
+    let payload = Payload::Memory(near.list(source, 8, random));
+    Made { operation: Operation::AtomicWrite(far.area.remote(cell)), payload, near: None, far: None, sent: Vec::new() }
+}
+
+/// It changes nothing.
+fn flush(length: usize, random: &mut Random, far: &End) -> Made {
+    let length = length.min(far.area.len()) as u32;
+    let selectivity = random.pick(&[Selectivity::Range, Selectivity::Region]);
+    let flush = Flush { remote: far.area.remote(0), length, placement: Placement::GLOBAL_VISIBILITY, selectivity };
+    let payload = Payload::Memory(SgeList::new());
+    Made { operation: Operation::Flush(flush), payload, near: None, far: None, sent: Vec::new() }
 }
 
 /// What must fail, and change nothing.
@@ -274,5 +324,5 @@ fn bad(verb: Verb, length: usize, near: &mut End, far: &mut End) -> Made {
             Operation::Send
         }
     };
-    Made { operation, payload: Payload::Memory(SgeList::from_slice(&[sge])), near: None, far: None }
+    Made { operation, payload: Payload::Memory(SgeList::from_slice(&[sge])), near: None, far: None, sent: Vec::new() }
 }
