@@ -103,15 +103,11 @@ fn post(random: &mut Random, direction: usize, connection: &Connection) -> Step 
         9 if random.once_in(6) => 40_000 + random.below(60_000) as u32,
         _ => random.below(512) as u32,
     };
-    // What the service does not carry would be skipped.
-    let verbs: &[Verb] = match connection.service {
-        Service::Rc | Service::Xrc => &Verb::GOOD,
-        Service::Uc => &[Verb::Send, Verb::SendImmediate, Verb::Write, Verb::WriteImmediate],
-        Service::Ud => &[Verb::Send, Verb::SendImmediate],
-    };
-    // XRC goes one way.
+    // XRC goes one way, and what a service does not carry would be skipped.
     let direction = if connection.service == Service::Xrc { direction & !1 } else { direction };
-    Step::Post { direction, verb: random.pick(verbs), length, shape: random.bits() }
+    let carried = |verb: &Verb| connection.service.carries(*verb, direction % 2);
+    let verbs: Vec<_> = Verb::GOOD.into_iter().filter(carried).collect();
+    Step::Post { direction, verb: random.pick(&verbs), length, shape: random.bits() }
 }
 
 /// What comes between two requests.

@@ -101,7 +101,7 @@ impl Service {
     pub fn carries(self, verb: Verb, side: usize) -> bool {
         match self {
             Self::Rc => true,
-            Self::Xrc => side == 0,
+            Self::Xrc => side == 0 && !matches!(verb, Verb::AtomicWrite | Verb::Flush),
             Self::Uc => matches!(verb, Verb::Send | Verb::SendImmediate | Verb::Write | Verb::WriteImmediate),
             Self::Ud => matches!(verb, Verb::Send | Verb::SendImmediate),
         }
