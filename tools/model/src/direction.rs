@@ -9,6 +9,7 @@ use uroce::work::{
 };
 
 use crate::host::Area;
+use crate::keys::{self, Key};
 use crate::plan::Verb;
 use crate::random::Random;
 
@@ -41,14 +42,14 @@ impl End {
     }
 
     /// A place for `length` bytes that nothing else uses, with a gap behind it.
-    fn place(&mut self, length: usize) -> usize {
+    pub(crate) fn place(&mut self, length: usize) -> usize {
         let offset = self.used;
         self.used = (self.used + length + 16).next_multiple_of(8);
         offset
     }
 
     /// A place that holds these bytes.
-    fn hold(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn hold(&mut self, bytes: &[u8]) -> usize {
         let offset = self.place(bytes.len());
         self.area.write(offset, bytes);
         self.image[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -56,7 +57,7 @@ impl End {
     }
 
     /// A place as a list of one to three elements, perhaps with empty ones.
-    fn list(&self, offset: usize, length: usize, random: &mut Random) -> SgeList {
+    pub(crate) fn list(&self, offset: usize, length: usize, random: &mut Random) -> SgeList {
         if random.once_in(2) {
             return SgeList::from_slice(&[self.area.sge(offset, length)]);
         }
@@ -104,7 +105,7 @@ impl Op {
     /// How it fails, if it does.
     pub(crate) fn failure(&self) -> Option<Status> {
         match self.verb {
-            Verb::WriteUnknownKey | Verb::ReadOutOfRange => Some(Status::RemoteAccessError),
+            Verb::WriteUnknownKey | Verb::ReadOutOfRange | Verb::WriteStaleKey => Some(Status::RemoteAccessError),
             Verb::AtomicMisaligned => Some(Status::RemoteInvalidRequestError),
             Verb::SendUnknownKey => Some(Status::LocalProtectionError),
             _ => None,
@@ -123,15 +124,36 @@ pub(crate) struct Direction {
     messages: u64,
     /// Whether its messages may consume any receive.
     pub(crate) is_pooled: bool,
+    /// Keys that its sender opened for the other end.
+    pub(crate) keys: Vec<Key>,
+    /// The key that the request made last opens, once it is posted.
+    opening: Option<Key>,
+}
+
+/// The key that a request is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Subject {
+    None,
+    /// Of a window or fast region that is to be opened.
+    Allocated(u32),
+    /// One that the peer opened.
+    Opened(Key),
+}
+
+impl Subject {
+    fn opened(self) -> Key {
+        let Self::Opened(key) = self else { unreachable!("what needs a key is posted with one") };
+        key
+    }
 }
 
 /// What a request is made of.
-struct Made {
-    operation: Operation,
-    payload: Payload,
-    near: Option<(usize, Vec<u8>)>,
-    far: Option<(usize, Vec<u8>)>,
-    sent: Vec<u8>,
+pub(crate) struct Made {
+    pub(crate) operation: Operation,
+    pub(crate) payload: Payload,
+    pub(crate) near: Option<(usize, Vec<u8>)>,
+    pub(crate) far: Option<(usize, Vec<u8>)>,
+    pub(crate) sent: Vec<u8>,
 }
 
 impl Direction {
@@ -147,13 +169,14 @@ impl Direction {
         random: &mut Random,
         ends: (&mut End, &mut End),
         counter: &Area,
+        key: Subject,
     ) -> (SendRequest, Op, Option<ReceiveRequest>) {
         let (near, far) = ends;
         let before = self.shared.unwrap_or([0; SHARED]);
         let mut shared = before;
         let immediate = random.bits() as u32;
         let mut flags = SendFlags::empty();
-        flags.set(SendFlags::SIGNALED, !random.once_in(4));
+        flags.set(SendFlags::SIGNALED, !random.once_in(4) || verb.opens());
         flags.set(SendFlags::FENCE, random.once_in(8));
         flags.set(SendFlags::SOLICITED, random.once_in(8));
         let made = match verb {
@@ -168,12 +191,30 @@ impl Direction {
             }
             Verb::AtomicWrite => atomic_write(random, near, far, &mut shared),
             Verb::Flush => flush(length, random, far),
+            _ if verb.opens() => {
+                let Subject::Allocated(allocated) = key else { unreachable!("what opens has something to open") };
+                let (made, key) = keys::open(verb, allocated, length, self.ops.len(), near);
+                self.opening = Some(key);
+                made
+            }
+            Verb::WriteThroughKey | Verb::WriteStaleKey => keys::write(&key.opened(), random, near, far),
             _ if verb.is_bad() => bad(verb, length, near, far),
             _ => outbound(verb, length, immediate, random, (near, far, self.is_pooled), &mut shared),
         };
-        let tag = if matches!(verb, Verb::Send) { Tag::None } else { Tag::Immediate(immediate) };
+        let mut made = made;
+        let tag = match verb {
+            Verb::Send => Tag::None,
+            Verb::SendInvalidate => {
+                let rkey = key.opened().rkey;
+                made.operation = Operation::SendInvalidate(rkey);
+                Tag::Invalidated(rkey)
+            }
+            _ => Tag::Immediate(immediate),
+        };
         let kind = match verb {
-            Verb::Send | Verb::SendImmediate | Verb::SendUnknownKey => Some(CompletionKind::Receive),
+            Verb::Send | Verb::SendImmediate | Verb::SendInvalidate | Verb::SendUnknownKey => {
+                Some(CompletionKind::Receive)
+            }
             Verb::WriteImmediate => Some(CompletionKind::ReceiveWriteImmediate),
             _ => None,
         };
@@ -207,6 +248,9 @@ impl Direction {
     /// The queue pair took the request.
     pub(crate) fn posted(&mut self, op: Op, receive: Option<ReceiveRequest>) {
         self.shared = Some(op.shared);
+        if op.verb.opens() {
+            self.keys.extend(self.opening.take());
+        }
         self.ops.push(op);
         self.messages += u64::from(receive.is_some());
         self.receives.extend(receive);
@@ -230,7 +274,7 @@ fn outbound(
         let source = near.hold(&bytes);
         Payload::Memory(near.list(source, length, random))
     };
-    let is_send = matches!(verb, Verb::Send | Verb::SendImmediate);
+    let is_send = matches!(verb, Verb::Send | Verb::SendImmediate | Verb::SendInvalidate);
     let sent = if is_send { bytes.clone() } else { Vec::new() };
     let (target, placed) = if is_send && is_pooled {
         (0, None)

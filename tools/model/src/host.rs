@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uroce::endpoint::{Config, Endpoint};
 use uroce::event::{AsyncEvent, Event};
-use uroce::memory::{Access, Buffer, PdNumber, Region};
+use uroce::memory::{Access, Buffer, PdNumber, Region, WindowType};
 use uroce::port::{Network, Port, SimPort};
 use uroce::qp::{AddressVector, Attributes, Capacity, Mtu, QpInit, QpType, State};
 use uroce::queue::{CompletionQueue, Extended, SrqInit, XrcdNumber};
@@ -13,10 +13,10 @@ use uroce::time::Instant;
 use uroce::wire::{Psn, Qpn, SrqNumber};
 use uroce::work::{Completion, Destination, Remote, Sge};
 
-use crate::plan::{Connection, Plan, Service};
+use crate::plan::{Connection, Plan, Service, Verb};
 
 /// What peers may do, with memory and through queue pairs.
-const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE).union(Access::FLUSH_GLOBAL);
+const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE).union(Access::FLUSH_GLOBAL).union(Access::MW_BIND);
 /// The Q_Key of all datagrams.
 const QKEY: u32 = 0x1122_3344;
 
@@ -33,6 +33,8 @@ pub(crate) struct Host {
     pub(crate) stalled_until: Instant,
     /// Queue pairs that reported to be drained.
     pub(crate) drained: Vec<Qpn>,
+    /// Windows and fast regions.
+    keys: Vec<(Verb, u32)>,
     /// Shared receive queues whose limit was reached, since that was last looked at.
     pub(crate) limits: Vec<SrqNumber>,
     /// How often it started.
@@ -68,6 +70,7 @@ impl Host {
             counter,
             stalled_until: Instant::ZERO,
             drained: Vec::new(),
+            keys: Vec::new(),
             limits: Vec::new(),
             life,
         }
@@ -83,6 +86,29 @@ impl Host {
         let extended = (service == Service::Xrc).then(|| Extended { domain: self.xrcd, cq: Arc::clone(&self.cq) });
         let init = SrqInit { pd: self.pd, max_wr: 1 << 12, max_sge: 4, extended };
         self.endpoint.create_srq(init).expect("room for a queue")
+    }
+
+    /// A window or a fast region that is not open yet; its key.
+    pub(crate) fn allocate_key(&mut self, verb: Verb) -> u32 {
+        let (memory, pd) = (self.endpoint.memory_mut(), self.pd);
+        let allocated = match verb {
+            Verb::OpenWindow => memory.allocate_window(pd, WindowType::Two),
+            _ => memory.allocate_fast(pd, 1),
+        };
+        let key = allocated.expect("room for a key");
+        self.keys.push((verb, key));
+        key
+    }
+
+    /// Removes windows and fast regions, open or not.
+    pub(crate) fn deallocate_keys(&mut self) -> Result<(), String> {
+        for (verb, key) in self.keys.drain(..) {
+            let memory = self.endpoint.memory_mut();
+            let done =
+                if verb == Verb::OpenWindow { memory.deallocate_window(key) } else { memory.deallocate_fast(key) };
+            done.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// Where datagrams for a queue pair of this host go.

@@ -195,6 +195,7 @@ impl World<'_> {
             if in_flight > 0 || timer.is_some() {
                 return Err(format!("host {index} is idle with {in_flight} bytes in flight and timer {timer:?}"));
             }
+            host.deallocate_keys()?;
             let own = self.links.iter().flatten().flat_map(|link| &link.sides);
             for side in own.filter(|side| side.host == index && side.life == host.life && !side.is_destroyed) {
                 // That of datagrams is shared.

@@ -20,6 +20,7 @@ mod direction;
 mod draw;
 mod host;
 mod judge;
+mod keys;
 mod open;
 mod plan;
 mod pool;

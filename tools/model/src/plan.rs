@@ -101,7 +101,7 @@ impl Service {
     pub fn carries(self, verb: Verb, side: usize) -> bool {
         match self {
             Self::Rc => true,
-            Self::Xrc => side == 0 && !matches!(verb, Verb::AtomicWrite | Verb::Flush),
+            Self::Xrc => side == 0 && !matches!(verb, Verb::AtomicWrite | Verb::Flush) && !verb.is_keyed(),
             Self::Uc => matches!(verb, Verb::Send | Verb::SendImmediate | Verb::Write | Verb::WriteImmediate),
             Self::Ud => matches!(verb, Verb::Send | Verb::SendImmediate),
         }
@@ -188,6 +188,16 @@ pub enum Verb {
     AtomicWrite,
     /// FLUSH of what was written, to where others see it.
     Flush,
+    /// Binds a type 2B window for the peer; no packet is sent.
+    OpenWindow,
+    /// Registers a fast region for the peer; no packet is sent.
+    OpenFast,
+    /// WRITE through such a key that the peer has opened; skipped when there is none.
+    WriteThroughKey,
+    /// SEND that closes such a key; skipped when there is none.
+    SendInvalidate,
+    /// WRITE through a key that was closed: the peer refuses. Skipped when there is none.
+    WriteStaleKey,
     /// WRITE with a key that nobody gave out: the peer refuses.
     WriteUnknownKey,
     /// READ beyond the end of the region: the peer refuses.
@@ -200,7 +210,7 @@ pub enum Verb {
 
 impl Verb {
     /// Those that succeed.
-    pub const GOOD: [Self; 11] = [
+    pub const GOOD: [Self; 15] = [
         Self::Send,
         Self::SendImmediate,
         Self::Write,
@@ -212,10 +222,31 @@ impl Verb {
         Self::Count,
         Self::AtomicWrite,
         Self::Flush,
+        Self::OpenWindow,
+        Self::OpenFast,
+        Self::WriteThroughKey,
+        Self::SendInvalidate,
     ];
     /// Those that fail, and their connection with them.
-    pub const BAD: [Self; 4] =
-        [Self::WriteUnknownKey, Self::ReadOutOfRange, Self::AtomicMisaligned, Self::SendUnknownKey];
+    pub const BAD: [Self; 5] = [
+        Self::WriteUnknownKey,
+        Self::ReadOutOfRange,
+        Self::AtomicMisaligned,
+        Self::SendUnknownKey,
+        Self::WriteStaleKey,
+    ];
+
+    /// Whether it opens or needs a key that a work request opened.
+    #[must_use]
+    pub fn is_keyed(self) -> bool {
+        self.opens() || matches!(self, Self::WriteThroughKey | Self::SendInvalidate | Self::WriteStaleKey)
+    }
+
+    /// Whether it opens such a key.
+    #[must_use]
+    pub fn opens(self) -> bool {
+        matches!(self, Self::OpenWindow | Self::OpenFast)
+    }
 
     /// Whether it fails.
     #[must_use]

@@ -11,8 +11,9 @@ use uroce::time::{Duration, Instant};
 use uroce::wire::Qpn;
 use uroce::work::Completion;
 
-use crate::direction::{Direction, End, RECEIVES};
+use crate::direction::{Direction, End, RECEIVES, Subject};
 use crate::host::{Area, Host};
+use crate::keys::{self, Use};
 use crate::plan::{Plan, Service, Step};
 use crate::pool::{Pool, Queue};
 use crate::random::Random;
@@ -33,6 +34,8 @@ pub struct Stats {
     pub failed: u64,
     /// Messages received over UC, UD and XRC, and those that came from a shared receive queue over any service.
     pub received: [u64; 4],
+    /// Requests that used a key which a work request had opened.
+    pub keyed: u64,
     /// Completions and places in memory compared with the model.
     pub checks: u64,
 }
@@ -47,6 +50,7 @@ impl AddAssign for Stats {
         for (sum, more) in self.received.iter_mut().zip(other.received) {
             *sum += more;
         }
+        self.keyed += other.keyed;
         self.checks += other.checks;
     }
 }
@@ -235,6 +239,13 @@ impl<'plan> World<'plan> {
             return Ok(());
         }
         let srq = self.target_queue(link, side);
+        let chosen = keys::choose(&link.directions[1 - side].keys, &link.sides[1 - side].sends, verb);
+        let subject = match chosen {
+            _ if verb.opens() => Subject::Allocated(self.hosts[host].allocate_key(verb)),
+            Some(key) if verb.is_keyed() => Subject::Opened(link.directions[1 - side].keys[key]),
+            _ if verb.is_keyed() => return Ok(()),
+            _ => Subject::None,
+        };
         let Some(link) = self.links[direction / 2].as_mut() else { return Ok(()) };
         let far_host = link.sides[1 - side].host;
         let counter = self.hosts[far_host].counter.clone();
@@ -250,7 +261,7 @@ impl<'plan> World<'plan> {
         // Where any receive may take a message, none is longer than the receives.
         let longest = if connection.is_pooled() { connection.service.longest() } else { usize::MAX };
         let (mut request, op, receive) =
-            way.make(verb, longest.min(length as usize), &mut Random::new(shape), ends, &counter);
+            way.make(verb, longest.min(length as usize), &mut Random::new(shape), ends, &counter, subject);
         let depth = connection.depth as usize;
         request.id |= (direction as u64) << 16;
         request.srq = srq;
@@ -261,6 +272,11 @@ impl<'plan> World<'plan> {
         match self.hosts[host].endpoint.post_send(self.now, near.qpn, request) {
             Ok(()) => {
                 way.posted(op, receive);
+                if let (Some(key), Subject::Opened(_)) = (chosen, subject) {
+                    self.stats.keyed += 1;
+                    let stale = verb != crate::Verb::WriteThroughKey;
+                    link.directions[1 - side].keys[key].state = if stale { Use::Stale } else { Use::Written };
+                }
                 if let Some(pool) = pool {
                     self.pools[pool].wanted += 1;
                 }
