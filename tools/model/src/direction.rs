@@ -201,26 +201,14 @@ impl Direction {
             _ if verb.is_bad() => bad(verb, length, near, far),
             _ => outbound(verb, length, immediate, random, (near, far, self.is_pooled), &mut shared),
         };
-        let mut made = made;
-        let tag = match verb {
-            Verb::Send => Tag::None,
-            Verb::SendInvalidate => {
-                let rkey = key.opened().rkey;
-                made.operation = Operation::SendInvalidate(rkey);
-                Tag::Invalidated(rkey)
+        let message = message(verb, immediate, flags, key);
+        let made = match message {
+            // A SEND that also closes a key.
+            Some(Message { tag: Tag::Invalidated(rkey), .. }) => {
+                Made { operation: Operation::SendInvalidate(rkey), ..made }
             }
-            _ => Tag::Immediate(immediate),
+            _ => made,
         };
-        let kind = match verb {
-            Verb::Send | Verb::SendImmediate | Verb::SendInvalidate | Verb::SendUnknownKey => {
-                Some(CompletionKind::Receive)
-            }
-            Verb::WriteImmediate => Some(CompletionKind::ReceiveWriteImmediate),
-            _ => None,
-        };
-        // What is never sent consumes nothing.
-        let kind = kind.filter(|_| !verb.is_bad());
-        let message = kind.map(|kind| Message { kind, tag, is_solicited: flags.contains(SendFlags::SOLICITED) });
         let id = RECEIVES + self.messages;
         let receive = message.filter(|_| !self.is_pooled).map(|message| match (message.kind, &made.far) {
             (CompletionKind::Receive, Some((offset, bytes))) => {
@@ -255,6 +243,19 @@ impl Direction {
         self.messages += u64::from(receive.is_some());
         self.receives.extend(receive);
     }
+}
+
+/// What is received of a request, if anything: what fails consumes nothing.
+fn message(verb: Verb, immediate: u32, flags: SendFlags, key: Subject) -> Option<Message> {
+    use CompletionKind::{Receive, ReceiveWriteImmediate};
+    let (kind, tag) = match verb {
+        Verb::Send => (Receive, Tag::None),
+        Verb::SendImmediate => (Receive, Tag::Immediate(immediate)),
+        Verb::SendInvalidate => (Receive, Tag::Invalidated(key.opened().rkey)),
+        Verb::WriteImmediate => (ReceiveWriteImmediate, Tag::Immediate(immediate)),
+        _ => return None,
+    };
+    Some(Message { kind, tag, is_solicited: flags.contains(SendFlags::SOLICITED) })
 }
 
 /// A SEND or WRITE.
