@@ -3,6 +3,8 @@
 use uroce::work::{Completion, Status};
 
 use crate::direction::{Direction, End, Message, Op, RECEIVES, SHARED};
+use crate::pool::Pool;
+use crate::shared;
 
 /// How the two ends of a direction ended, and what may have ended them.
 #[derive(Clone, Copy, Debug)]
@@ -23,9 +25,9 @@ pub(crate) struct Fate {
 
 /// How far a direction came: requests below `least` are done, those from `most` on are not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Reach {
-    least: usize,
-    most: usize,
+pub(crate) struct Reach {
+    pub(crate) least: usize,
+    pub(crate) most: usize,
 }
 
 /// Checks a direction; returns how many things were compared.
@@ -35,10 +37,14 @@ pub(crate) fn direction(
     sends: &[Completion],
     receives: &[Completion],
     (near, far): (&End, &End),
+    pool: Option<&mut Pool>,
 ) -> Result<u64, String> {
     let ops = &direction.ops;
     let reported = check_sends(ops, sends, fate)?;
-    let received = check_receives(direction, receives, fate)?;
+    let received = match pool {
+        Some(pool) => shared::check(direction, receives, pool, fate)?,
+        None => check_receives(direction, receives, fate)?,
+    };
     if !fate.may_fail && reported.least < ops.len() {
         return Err(format!("{} of {} requests done, and no reason why not all", reported.least, ops.len()));
     }
@@ -50,12 +56,12 @@ pub(crate) fn direction(
     }
     placed("the requester", ops, reported, near, |op| op.near.as_ref())?;
     placed("the responder", ops, executed, far, |op| op.far.as_ref())?;
-    shared(ops, executed, far)?;
+    cells(ops, executed, far)?;
     Ok((sends.len() + receives.len() + 2 * ops.len()) as u64)
 }
 
 /// Success in order, signalled requests all; then perhaps one failure, then every request flushed.
-fn check_sends(ops: &[Op], completions: &[Completion], fate: &Fate) -> Result<Reach, String> {
+pub(crate) fn check_sends(ops: &[Op], completions: &[Completion], fate: &Fate) -> Result<Reach, String> {
     let mut next = 0;
     let mut failed_at = None;
     for completion in completions {
@@ -190,7 +196,7 @@ fn placed(
 }
 
 /// Whether the shared part of memory is as after one of the requests that may have been the last.
-fn shared(ops: &[Op], reach: Reach, end: &End) -> Result<(), String> {
+fn cells(ops: &[Op], reach: Reach, end: &End) -> Result<(), String> {
     let found = end.area.read(0, SHARED);
     let after = |count: usize| count.checked_sub(1).map_or([0; SHARED], |last| ops[last].shared);
     if (reach.least..=reach.most).any(|count| after(count)[..] == found[..]) {

@@ -1,6 +1,6 @@
 //! Plans from seeds.
 
-use crate::plan::{Connection, Plan, Step, Verb, Weather};
+use crate::plan::{Connection, Plan, Service, Step, Verb, Weather};
 use crate::random::Random;
 
 impl Plan {
@@ -36,8 +36,7 @@ impl Plan {
         let requests = random.pick(&[10, 30, 60]) * count;
         for _ in 0..requests {
             let direction = random.below(2 * count);
-            let mtu = connections[direction / 2].mtu;
-            plan.steps.push(post(random, direction, mtu));
+            plan.steps.push(post(random, direction, &connections[direction / 2]));
             plan.steps.extend(interlude(random, count));
         }
         if !calm {
@@ -57,8 +56,12 @@ fn connection(random: &mut Random, hosts: usize, calm: bool) -> Connection {
     // Once in a while a host talks to itself.
     let to = if random.once_in(20) { from } else { (from + 1 + random.below(hosts - 1)) % hosts };
     let psns = [random.pick(&[0, 0x7f_fff0, 0xff_ffe0, 0xff_fff8, 0xff_ffff]), random.bits() as u32 & 0xff_ffff];
+    let service = random.pick(&[Service::Rc, Service::Rc, Service::Uc, Service::Ud, Service::Xrc]);
     Connection {
         hosts: [from, to],
+        service,
+        shared: random.once_in(3),
+        eager: random.once_in(2),
         late: false,
         mtu: random.pick(&[256, 256, 512, 1024, 1024, 2048, 4096]),
         psns,
@@ -85,7 +88,8 @@ fn weather(random: &mut Random, calm: bool) -> Weather {
     }
 }
 
-fn post(random: &mut Random, direction: usize, mtu: u32) -> Step {
+fn post(random: &mut Random, direction: usize, connection: &Connection) -> Step {
+    let mtu = connection.mtu;
     let length = match random.below(12) {
         0 => 0,
         1 => 1,
@@ -99,7 +103,11 @@ fn post(random: &mut Random, direction: usize, mtu: u32) -> Step {
         9 if random.once_in(6) => 40_000 + random.below(60_000) as u32,
         _ => random.below(512) as u32,
     };
-    Step::Post { direction, verb: random.pick(&Verb::GOOD), length, shape: random.bits() }
+    // XRC goes one way, and what a service does not carry would be skipped.
+    let direction = if connection.service == Service::Xrc { direction & !1 } else { direction };
+    let carried = |verb: &Verb| connection.service.carries(*verb, direction % 2);
+    let verbs: Vec<_> = Verb::GOOD.into_iter().filter(carried).collect();
+    Step::Post { direction, verb: random.pick(&verbs), length, shape: random.bits() }
 }
 
 /// What comes between two requests.
@@ -135,6 +143,10 @@ fn trouble(random: &mut Random, connections: &mut Vec<Connection>, hosts: usize)
             // A new connection with a host that has forgotten the old ones, beside peers that have not.
             let mut again = connection(random, hosts, true);
             again.late = true;
+            // Nothing keeps what was sent to the dead from the living, where a receiver follows any PSN.
+            if !again.service.is_reliable() {
+                again.service = Service::Rc;
+            }
             // Queue pair numbers begin anew, so nothing but the PSNs tells the packets of the lives apart.
             again.psns = [random.bits() as u32 & 0xff_ffff, random.bits() as u32 & 0xff_ffff];
             again.hosts[0] = host;
@@ -142,7 +154,7 @@ fn trouble(random: &mut Random, connections: &mut Vec<Connection>, hosts: usize)
             let opened = connections.len() - 1;
             let mut steps = vec![Step::Restart { host }, Step::Open { connection: opened }];
             for n in 0..10 {
-                steps.push(post(random, 2 * opened + n % 2, again.mtu));
+                steps.push(post(random, 2 * opened + n % 2, &again));
             }
             steps
         }

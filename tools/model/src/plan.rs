@@ -75,11 +75,59 @@ impl Weather {
     }
 }
 
+/// What a connection's queue pairs promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Service {
+    /// Reliable connection.
+    #[default]
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Datagrams; all connections of a host share one queue pair, or two when some receive from a shared queue.
+    Ud,
+    /// Extended reliable connection, from the first host to the second only.
+    Xrc,
+}
+
+impl Service {
+    /// Whether each request is executed, once, or fails.
+    #[must_use]
+    pub fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::Xrc)
+    }
+
+    /// Whether requests of this kind can be posted in the direction from `side`.
+    #[must_use]
+    pub fn carries(self, verb: Verb, side: usize) -> bool {
+        match self {
+            Self::Rc => true,
+            Self::Xrc => side == 0 && !matches!(verb, Verb::AtomicWrite | Verb::Flush) && !verb.is_keyed(),
+            Self::Uc => matches!(verb, Verb::Send | Verb::SendImmediate | Verb::Write | Verb::WriteImmediate),
+            Self::Ud => matches!(verb, Verb::Send | Verb::SendImmediate),
+        }
+    }
+
+    /// The longest message that is drawn where a receive may be consumed by any message.
+    #[must_use]
+    pub fn longest(self) -> usize {
+        if self == Self::Ud { 4096 } else { 8192 }
+    }
+}
+
 /// Two queue pairs, connected. Its directions are 2 × its index, from the first host to the second, and that plus 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// Their hosts; both may be the same.
     pub hosts: [usize; 2],
+    /// What it promises.
+    #[serde(default)]
+    pub service: Service,
+    /// Whether its messages take their receives from a queue that connections to the host share. XRC always does.
+    #[serde(default)]
+    pub shared: bool,
+    /// Whether all receives are posted at the beginning, where any message may consume any of them.
+    #[serde(default)]
+    pub eager: bool,
     /// Whether it is made by [`Step::Open`]; at the beginning otherwise.
     #[serde(default)]
     pub late: bool,
@@ -102,6 +150,12 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Whether any message may consume any receive; otherwise each has a receive of its own.
+    #[must_use]
+    pub fn is_pooled(&self) -> bool {
+        self.shared || self.service != Service::Rc
+    }
+
     /// Whether its requests may give up after losses that others survive.
     #[must_use]
     pub fn is_impatient(&self) -> bool {
@@ -130,6 +184,20 @@ pub enum Verb {
     FetchAndAdd,
     /// Fetch-and-add of 1 to a cell that every connection to the host shares.
     Count,
+    /// ATOMIC WRITE of a cell of the direction.
+    AtomicWrite,
+    /// FLUSH of what was written, to where others see it.
+    Flush,
+    /// Binds a type 2B window for the peer; no packet is sent.
+    OpenWindow,
+    /// Registers a fast region for the peer; no packet is sent.
+    OpenFast,
+    /// WRITE through such a key that the peer has opened; skipped when there is none.
+    WriteThroughKey,
+    /// SEND that closes such a key; skipped when there is none.
+    SendInvalidate,
+    /// WRITE through a key that was closed: the peer refuses. Skipped when there is none.
+    WriteStaleKey,
     /// WRITE with a key that nobody gave out: the peer refuses.
     WriteUnknownKey,
     /// READ beyond the end of the region: the peer refuses.
@@ -142,7 +210,7 @@ pub enum Verb {
 
 impl Verb {
     /// Those that succeed.
-    pub const GOOD: [Self; 9] = [
+    pub const GOOD: [Self; 15] = [
         Self::Send,
         Self::SendImmediate,
         Self::Write,
@@ -152,10 +220,33 @@ impl Verb {
         Self::CompareAndSwap,
         Self::FetchAndAdd,
         Self::Count,
+        Self::AtomicWrite,
+        Self::Flush,
+        Self::OpenWindow,
+        Self::OpenFast,
+        Self::WriteThroughKey,
+        Self::SendInvalidate,
     ];
     /// Those that fail, and their connection with them.
-    pub const BAD: [Self; 4] =
-        [Self::WriteUnknownKey, Self::ReadOutOfRange, Self::AtomicMisaligned, Self::SendUnknownKey];
+    pub const BAD: [Self; 5] = [
+        Self::WriteUnknownKey,
+        Self::ReadOutOfRange,
+        Self::AtomicMisaligned,
+        Self::SendUnknownKey,
+        Self::WriteStaleKey,
+    ];
+
+    /// Whether it opens or needs a key that a work request opened.
+    #[must_use]
+    pub fn is_keyed(self) -> bool {
+        self.opens() || matches!(self, Self::WriteThroughKey | Self::SendInvalidate | Self::WriteStaleKey)
+    }
+
+    /// Whether it opens such a key.
+    #[must_use]
+    pub fn opens(self) -> bool {
+        matches!(self, Self::OpenWindow | Self::OpenFast)
+    }
 
     /// Whether it fails.
     #[must_use]

@@ -11,9 +11,11 @@ use uroce::time::{Duration, Instant};
 use uroce::wire::Qpn;
 use uroce::work::Completion;
 
-use crate::direction::{Direction, End};
+use crate::direction::{Direction, End, RECEIVES, Subject};
 use crate::host::{Area, Host};
-use crate::plan::{Plan, Step};
+use crate::keys::{self, Use};
+use crate::plan::{Plan, Service, Step};
+use crate::pool::{Pool, Queue};
 use crate::random::Random;
 use crate::trace::note_packets;
 
@@ -30,6 +32,10 @@ pub struct Stats {
     pub requests: u64,
     /// Requests that failed or were flushed, with a cause.
     pub failed: u64,
+    /// Messages received over UC, UD and XRC, and those that came from a shared receive queue over any service.
+    pub received: [u64; 4],
+    /// Requests that used a key which a work request had opened.
+    pub keyed: u64,
     /// Completions and places in memory compared with the model.
     pub checks: u64,
 }
@@ -41,6 +47,10 @@ impl AddAssign for Stats {
         self.faults += other.faults;
         self.requests += other.requests;
         self.failed += other.failed;
+        for (sum, more) in self.received.iter_mut().zip(other.received) {
+            *sum += more;
+        }
+        self.keyed += other.keyed;
         self.checks += other.checks;
     }
 }
@@ -91,6 +101,8 @@ pub(crate) struct Side {
     /// The life of the host in which it was made.
     pub(crate) life: u32,
     pub(crate) qpn: Qpn,
+    /// Where its receives come from, when any message may consume them.
+    pub(crate) pool: Option<usize>,
     pub(crate) end: End,
     pub(crate) sends: Vec<Completion>,
     pub(crate) receives: Vec<Completion>,
@@ -111,6 +123,7 @@ pub(crate) struct World<'plan> {
     pub(crate) network: Network,
     pub(crate) hosts: Vec<Host>,
     pub(crate) links: Vec<Option<Link>>,
+    pub(crate) pools: Vec<Pool>,
     /// Which link and side a queue pair of a host's present life is.
     pub(crate) owners: HashMap<(usize, Qpn), (usize, usize)>,
     /// Cells that connections counted on: which host's life, and how often it was asked to.
@@ -132,6 +145,7 @@ impl<'plan> World<'plan> {
             network,
             hosts,
             links: plan.connections.iter().map(|_| None).collect(),
+            pools: Vec::new(),
             owners: HashMap::new(),
             counted: HashMap::new(),
             now: Instant::ZERO,
@@ -149,45 +163,19 @@ impl<'plan> World<'plan> {
         world
     }
 
-    /// Makes connection `index`.
-    fn open(&mut self, index: usize) {
-        let connection = &self.plan.connections[index];
-        if self.links[index].is_some() || connection.hosts.iter().any(|&host| host >= self.hosts.len()) {
-            return;
-        }
-        let lengths = self.plan.steps.iter().filter_map(|step| match step {
-            Step::Post { direction, length, .. } if direction / 2 == index => Some(*length as usize),
-            _ => None,
-        });
-        let needs = End::needs(lengths);
-        let sides = [0, 1].map(|side| {
-            let host = connection.hosts[side];
-            let there = &mut self.hosts[host];
-            let end = End::new(there.area(needs));
-            let qpn = there.create_qp(connection.depth);
-            let (sends, receives) = (Vec::new(), Vec::new());
-            Side { host, life: there.life, qpn, end, sends, receives, is_destroyed: false }
-        });
-        for side in [0, 1] {
-            let peer = &sides[1 - side];
-            let peer = (peer.qpn, self.hosts[peer.host].address);
-            self.hosts[sides[side].host].connect(self.now, sides[side].qpn, connection, side, peer);
-            self.owners.insert((sides[side].host, sides[side].qpn), (index, side));
-        }
-        let directions = [Direction::default(), Direction::default()];
-        self.links[index] = Some(Link { plan: index, sides, directions, is_troubled: false });
-    }
-
     /// Goes through the steps, then lets everything come to an end.
     fn live(&mut self) -> Result<(), String> {
         for (index, step) in self.plan.steps.iter().enumerate() {
             self.step(step).map_err(|error| format!("step {index}, {step:?}: {error}"))?;
         }
         // Programs post the receives that are still missing, a few at a time.
-        while self.links.iter().flatten().flat_map(|link| &link.directions).any(|way| !way.receives.is_empty()) {
+        while self.links.iter().flatten().flat_map(|link| &link.directions).any(|way| !way.receives.is_empty())
+            || self.pools.iter().any(Pool::is_hungry)
+        {
             for direction in 0..2 * self.links.len() {
                 self.receive(direction, 2)?;
             }
+            self.top_up_all()?;
             self.run_for(Duration::from_micros(500))?;
         }
         let quiet = self.run_for(PATIENCE)?;
@@ -233,19 +221,31 @@ impl<'plan> World<'plan> {
             }
             Step::Drain { direction } => self.modify(direction, State::ReadyToSend, State::SendQueueDrained),
             Step::Resume { direction } => self.modify(direction, State::SendQueueDrained, State::ReadyToSend),
-            Step::Fail { direction } => self.fail(direction, false),
-            Step::Destroy { direction } => self.fail(direction, true),
-            Step::Restart { host } if host < self.hosts.len() => self.restart(host),
+            Step::Fail { direction } => self.fail(direction, false)?,
+            Step::Destroy { direction } => self.fail(direction, true)?,
+            Step::Restart { host } if host < self.hosts.len() => self.restart(host)?,
             Step::Restart { .. } => {}
             Step::Open { connection } if connection < self.links.len() => self.open(connection),
             Step::Open { .. } => {}
         }
-        self.collect();
+        self.collect()?;
         Ok(())
     }
 
     fn post(&mut self, direction: usize, verb: crate::Verb, length: u32, shape: u64) -> Result<(), String> {
-        let Some((_, side, host)) = self.sender(direction) else { return Ok(()) };
+        let Some((link, side, host)) = self.sender(direction) else { return Ok(()) };
+        let connection = self.plan.connections[link.plan];
+        if !connection.service.carries(verb, side) {
+            return Ok(());
+        }
+        let srq = self.target_queue(link, side);
+        let chosen = keys::choose(&link.directions[1 - side].keys, &link.sides[1 - side].sends, verb);
+        let subject = match chosen {
+            _ if verb.opens() => Subject::Allocated(self.hosts[host].allocate_key(verb)),
+            Some(key) if verb.is_keyed() => Subject::Opened(link.directions[1 - side].keys[key]),
+            _ if verb.is_keyed() => return Ok(()),
+            _ => Subject::None,
+        };
         let Some(link) = self.links[direction / 2].as_mut() else { return Ok(()) };
         let far_host = link.sides[1 - side].host;
         let counter = self.hosts[far_host].counter.clone();
@@ -258,11 +258,28 @@ impl<'plan> World<'plan> {
         let (near, far) = if side == 0 { (a, b) } else { (b, a) };
         let way = &mut link.directions[side];
         let ends = (&mut near.end, &mut far.end);
-        let (request, op, receive) = way.make(verb, length as usize, &mut Random::new(shape), ends, &counter);
-        let depth = self.plan.connections[link.plan].depth as usize;
+        // Where any receive may take a message, none is longer than the receives.
+        let longest = if connection.is_pooled() { connection.service.longest() } else { usize::MAX };
+        let (mut request, op, receive) =
+            way.make(verb, longest.min(length as usize), &mut Random::new(shape), ends, &counter, subject);
+        let depth = connection.depth as usize;
+        request.id |= (direction as u64) << 16;
+        request.srq = srq;
+        if connection.service == Service::Ud {
+            request.destination = Some(self.hosts[far_host].destination(far.qpn));
+        }
+        let pool = far.pool.filter(|_| op.message.is_some());
         match self.hosts[host].endpoint.post_send(self.now, near.qpn, request) {
             Ok(()) => {
                 way.posted(op, receive);
+                if let (Some(key), Subject::Opened(_)) = (chosen, subject) {
+                    self.stats.keyed += 1;
+                    let stale = verb != crate::Verb::WriteThroughKey;
+                    link.directions[1 - side].keys[key].state = if stale { Use::Stale } else { Use::Written };
+                }
+                if let Some(pool) = pool {
+                    self.pools[pool].wanted += 1;
+                }
                 link.is_troubled |= verb.is_bad();
                 self.stats.requests += 1;
                 if verb == crate::Verb::Count {
@@ -271,13 +288,17 @@ impl<'plan> World<'plan> {
                 Ok(())
             }
             // Unsignalled requests may be done without a word, so a full queue shows only that this many were posted.
-            Err(uroce::error::Error::Full { .. }) if way.ops.len() >= depth => Ok(()),
+            // A queue pair of datagrams is that of many directions.
+            Err(uroce::error::Error::Full { .. }) if way.ops.len() >= depth || connection.service == Service::Ud => {
+                Ok(())
+            }
             Err(error) => Err(format!("refused: {error}")),
         }
     }
 
     /// Posts receives for the messages of a direction, unless their queue pair is gone.
     fn receive(&mut self, direction: usize, count: usize) -> Result<(), String> {
+        self.top_up(direction, count)?;
         let receiver = self.sender(direction ^ 1).map(|(_, side, host)| (side, host));
         let Some(Some(link)) = self.links.get_mut(direction / 2) else { return Ok(()) };
         let way = &mut link.directions[direction % 2];
@@ -294,10 +315,29 @@ impl<'plan> World<'plan> {
         Ok(())
     }
 
+    /// Posts receives to the queue that messages of a direction take them from.
+    fn top_up(&mut self, direction: usize, count: usize) -> Result<(), String> {
+        let Some(Some(link)) = self.links.get(direction / 2) else { return Ok(()) };
+        let Some(index) = link.sides[1 - direction % 2].pool else { return Ok(()) };
+        let pool = &mut self.pools[index];
+        pool.top_up(index, &mut self.hosts[pool.host], self.now, count)
+    }
+
+    /// Posts two receives to each such queue.
+    fn top_up_all(&mut self) -> Result<(), String> {
+        for (index, pool) in self.pools.iter_mut().enumerate() {
+            pool.top_up(index, &mut self.hosts[pool.host], self.now, 2)?;
+        }
+        Ok(())
+    }
+
     fn modify(&mut self, direction: usize, from: State, to: State) {
         let Some((link, side, host)) = self.sender(direction) else { return };
         let qpn = link.sides[side].qpn;
-        if self.hosts[host].state(qpn) == Some(from) {
+        // The target of XRC sends nothing that could drain.
+        if self.hosts[host].state(qpn) == Some(from)
+            && self.plan.connections[link.plan].service.carries(crate::Verb::Send, side)
+        {
             let changed = self.hosts[host].modify(self.now, qpn, to);
             assert!(changed, "{from:?} to {to:?}");
             if to == State::SendQueueDrained {
@@ -307,24 +347,31 @@ impl<'plan> World<'plan> {
     }
 
     /// Ends the sender of a direction: to ERR, or destroyed.
-    fn fail(&mut self, direction: usize, destroys: bool) {
-        let Some((link, side, host)) = self.sender(direction) else { return };
+    fn fail(&mut self, direction: usize, destroys: bool) -> Result<(), String> {
+        let Some((link, side, host)) = self.sender(direction) else { return Ok(()) };
         let qpn = link.sides[side].qpn;
         self.stats.faults += 1;
         if destroys {
-            self.collect();
+            self.collect()?;
             self.hosts[host].endpoint.destroy_qp(qpn).expect("it exists");
         } else {
             assert!(self.hosts[host].modify(self.now, qpn, State::Error));
         }
-        if let Some(link) = self.links[direction / 2].as_mut() {
-            link.is_troubled = true;
-            link.sides[side].is_destroyed |= destroys;
+        // Of datagrams, all that use the queue pair.
+        for link in self.links.iter_mut().flatten() {
+            for side in 0..2 {
+                let there = &mut link.sides[side];
+                if (there.host, there.qpn, there.life) == (host, qpn, self.hosts[host].life) {
+                    there.is_destroyed |= destroys;
+                    link.is_troubled = true;
+                }
+            }
         }
+        Ok(())
     }
 
-    fn restart(&mut self, host: usize) {
-        self.collect();
+    fn restart(&mut self, host: usize) -> Result<(), String> {
+        self.collect()?;
         let life = self.hosts[host].life + 1;
         self.hosts[host] = Host::start(&self.network, host, self.plan, life);
         self.owners.retain(|(owner, _), _| *owner != host);
@@ -332,19 +379,38 @@ impl<'plan> World<'plan> {
         for link in self.links.iter_mut().flatten() {
             link.is_troubled |= link.sides.iter().any(|side| side.host == host);
         }
+        Ok(())
     }
 
-    /// Takes the completions that are there.
-    fn collect(&mut self) {
-        for (index, host) in self.hosts.iter().enumerate() {
-            while let Some(completion) = host.completion() {
-                let Some(&(link, side)) = self.owners.get(&(index, completion.qpn)) else { continue };
-                let Some(link) = self.links[link].as_mut() else { continue };
+    /// Takes the completions and limit events that are there.
+    fn collect(&mut self) -> Result<(), String> {
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            while let Some(mut completion) = host.completion() {
+                let pool = Pool::of(&completion).and_then(|pool| self.pools.get_mut(pool));
+                if let Some(pool) = pool.filter(|pool| pool.service == Service::Ud) {
+                    pool.datagrams.push(completion);
+                    continue;
+                }
+                let is_receive = completion.id >= RECEIVES;
+                let owner = if is_receive {
+                    self.owners.get(&(index, completion.qpn)).copied()
+                } else {
+                    let direction = (completion.id >> 16) as usize;
+                    completion.id &= 0xffff;
+                    Some((direction / 2, direction % 2))
+                };
+                let Some((link, side)) = owner else { continue };
+                let Some(Some(link)) = self.links.get_mut(link) else { continue };
                 let side = &mut link.sides[side];
-                let is_receive = completion.kind as u32 >= 128;
                 if is_receive { side.receives.push(completion) } else { side.sends.push(completion) }
             }
+            for srq in host.limits.drain(..) {
+                let mut pools = self.pools.iter_mut().filter(|pool| pool.host == index && pool.life == host.life);
+                let pool = pools.find(|pool| pool.queue == Queue::Shared(srq));
+                pool.ok_or_else(|| format!("a limit event of {srq:?}, which is not"))?.on_limit()?;
+            }
         }
+        Ok(())
     }
 
     /// Lets all work until nothing is on its way and no timer runs (true), or `limit` is over (false).
@@ -359,7 +425,7 @@ impl<'plan> World<'plan> {
             for host in &mut self.hosts {
                 host.progress(self.now);
             }
-            self.collect();
+            self.collect()?;
             let timeouts = self.hosts.iter().filter_map(|host| host.next_timeout(self.now));
             match timeouts.chain(self.network.next_arrival()).min() {
                 Some(at) if at <= end => self.now = self.now.max(at),

@@ -105,10 +105,11 @@ fn report(as_json: bool, elapsed: Duration, first: u64, stats: &Stats) -> Result
         }
         return say!("{value}");
     }
-    let Stats { runs, packets, faults, requests, failed, checks, .. } = stats;
+    let Stats { runs, packets, faults, requests, failed, received, keyed, checks, .. } = stats;
+    let [uc, ud, xrc, shared] = received;
     say!(
         "{:>6} s  {runs} plans from seed {first}, {packets} packets, {faults} faults, {requests} requests ({failed} failed as they \
-         should), {checks} checks",
+         should), received over UC {uc}, UD {ud}, XRC {xrc}, from shared queues {shared}, through opened keys {keyed}, {checks} checks",
         elapsed.as_secs()
     )
 }
