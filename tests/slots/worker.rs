@@ -209,7 +209,9 @@ impl Side {
     fn connect(&mut self, own: usize, peer: &str) {
         let peer: Peer = peer.parse().unwrap();
         let pair = &mut self.pairs[own];
-        pair.qp.connect(pair.local.psn, &peer, &ConnectOptions::default()).unwrap();
+        // A second: with many more processes than processors, each must wait for its turn to answer.
+        let patient = ConnectOptions { timeout: 18, ..ConnectOptions::default() };
+        pair.qp.connect(pair.local.psn, &peer, &patient).unwrap();
         pair.peer = Some(peer);
         self.receive(own);
     }
