@@ -1,7 +1,7 @@
 //! Several processes on one address: which of them a packet is for.
 //!
 //! A queue pair number is `slot << 16 | n`. Each open device (in whatever process) has a *slot* of its interface, so the high
-//! byte of the destination says whose a packet is. For each address there is a [group](group) of UDP sockets on port 4791,
+//! byte of the destination says whose a packet is. For each address there is a group of UDP sockets on port 4791,
 //! one for each slot, and a filter in the kernel that picks the socket by that byte; a packet socket filters by it itself.
 //!
 //! There is no daemon, and nobody in charge who could be missed:

@@ -24,7 +24,7 @@ pub(super) fn with_room<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let _alone = RAISED.lock().unwrap_or_else(PoisonError::into_inner);
     let before = getrlimit(Resource::Nofile);
     let raised = before.current.map(|soft| before.maximum.unwrap_or(u64::MAX).min(soft.saturating_add(MORE)));
-    setrlimit(Resource::Nofile, Rlimit { current: raised, ..before.clone() })?;
+    setrlimit(Resource::Nofile, Rlimit { current: raised, ..before })?;
     let result = work();
     let _ = setrlimit(Resource::Nofile, before);
     result.map_err(|error| if is_want_of_room(&error) { explain(&error) } else { error })

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::port::tests::{commit, datagram, datagrams, flow, ip, receive};
+use crate::port::tests::{Namespaces, commit, datagram, datagrams, flow, ip, receive};
 use crate::port::{Port, UdpPort, seal, sys};
 use crate::wire::{ICRC_LEN, UDP_PORT};
 
@@ -185,11 +185,36 @@ fn who_does_not_answer_is_named() {
 #[test]
 fn more_groups_than_the_limit_of_descriptors() {
     use rustix::process::{Resource, getrlimit};
-    let before = getrlimit(Resource::Nofile).current;
+    let limit = getrlimit(Resource::Nofile);
+    let before = limit.current;
+    if limit.maximum.is_some_and(|most| most < 4096) {
+        return eprintln!("SKIPPED: the hard limit of descriptors is too low: {limit:?}");
+    }
     let addresses: Vec<IpAddr> = (1..=12).map(|n| ip(&format!("127.81.8.{n}"))).collect();
     let slot = Slot::take(loopback(), &addresses).expect("a slot");
     for address in addresses {
         slot.socket(address).expect("a socket");
     }
     assert_eq!(getrlimit(Resource::Nofile).current, before);
+}
+
+/// Every slot of an interface is taken once, and who comes then is told so.
+#[test]
+fn there_are_only_so_many_slots() {
+    let Some(namespaces) = Namespaces::new() else {
+        return;
+    };
+    namespaces.enter(0);
+    let interface = crate::port::interfaces().expect("netlink").pop().expect("veth0").index;
+    let first = Slot::take(interface, &[ip("10.79.0.1")]).expect("a slot");
+    let mut numbers = vec![first.number()];
+    let others: Vec<_> = answering(&first, || {
+        let others = (2..Slot::COUNT).map(|_| Slot::take(interface, &[ip("10.79.0.1")]).expect("a slot")).collect();
+        let error = Slot::take(interface, &[ip("10.79.0.1")]).expect_err("no slot is left");
+        assert!(matches!(error, SlotError::Full) && error.to_string().contains("127"), "{error}");
+        others
+    });
+    numbers.extend(others.iter().map(|slot| slot.number()));
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..Slot::COUNT).collect::<Vec<_>>());
 }
