@@ -98,6 +98,7 @@ fn errno_of_kind(kind: io::ErrorKind) -> Option<i32> {
         io::ErrorKind::AddrInUse => 98,
         io::ErrorKind::AddrNotAvailable => 99,
         io::ErrorKind::NetworkDown => 100,
+        io::ErrorKind::TimedOut => 110,
         _ => return None,
     })
 }

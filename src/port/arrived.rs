@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::PortCounters;
 use super::seal::{self, Headers, Refused};
+use super::slots::Handover;
 use crate::wire::{Arrival, ICRC_LEN};
 
 /// UDP payload from one sender: a datagram, or several that were joined on the way or never cut.
@@ -28,7 +29,13 @@ pub(super) struct Arrived<'a> {
 
 impl Arrived<'_> {
     /// Hands those of its datagrams to `sink` that are sealed with a right ICRC and counts the others; returns how many it holds.
-    pub(super) fn deliver(&self, counters: &mut PortCounters, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    /// What is for another slot goes there by `handover`, where there is one.
+    pub(super) fn deliver(
+        &self,
+        handover: Option<&Handover>,
+        counters: &mut PortCounters,
+        sink: &mut dyn FnMut(Arrival<'_>),
+    ) -> usize {
         let &Self { source, destination, source_port, traffic_class, hop_limit, .. } = self;
         let headers = Headers { source, destination, source_port };
         // IDs within a super-packet count up from that of its first; in one that the kernel or a card joined from single
@@ -38,6 +45,11 @@ impl Arrived<'_> {
         for frame in self.payload.chunks(self.segment.unwrap_or(self.payload.len()).max(1)) {
             let seen = self.identification.filter(|_| datagrams == 0);
             datagrams += 1;
+            if let Some((handover, slot)) = handover.and_then(|to| Some((to, to.other_slot(frame)?))) {
+                handover.give(slot, self, frame, counters);
+                expected = expected.wrapping_add(1);
+                continue;
+            }
             match seal::open(&headers, expected, frame) {
                 Ok((_, identification)) if seen.is_some_and(|seen| seen != identification) => {
                     counters.note(Refused::Icrc);

@@ -13,6 +13,7 @@ mod queue;
 mod random;
 mod seal;
 pub mod sim;
+pub mod slots;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub use interface::{Interface, InterfaceAddress, InterfaceChanges, interfaces};
 pub use packet::PacketPort;
 pub use pcap::Capture;
 pub use sim::{Network, SimConfig, SimCounters, SimDatagram, SimPort, Verdict};
+pub use slots::{Slot, SlotError};
 pub use udp::UdpPort;
 
 use crate::wire::{Arrival, Flow};
@@ -124,6 +126,11 @@ pub struct PortCounters {
     pub malformed: u64,
     /// Datagrams the kernel dropped because the receive buffer was full (`SO_RXQ_OVFL`), where it tells.
     pub receive_overflow: u64,
+    /// Datagrams that came here and were for another process of the address, which got them (see [`slots`]). Zero between uroce
+    /// peers.
+    pub handed_over: u64,
+    /// Those that it did not get: it had no room, or is gone.
+    pub handover_errors: u64,
 }
 
 impl PortCounters {

@@ -18,6 +18,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
 
 use link::Link;
 use neighbours::HopIndex;
@@ -27,6 +28,7 @@ use super::arrived::Arrived;
 use super::interface::{Interface, interfaces};
 use super::membership;
 use super::queue::Queue;
+use super::slots::Slot;
 use super::sys::ReceiveBatch;
 use super::{Port, PortCounters};
 use crate::wire::net::{Ethernet, Ip, Udp};
@@ -38,6 +40,8 @@ const BURST: usize = 16;
 /// A port over a packet socket. See the [module](self).
 pub struct PacketPort {
     addresses: Vec<IpAddr>,
+    /// What it shares its addresses by; `None`: they are its own.
+    slot: Option<Arc<Slot>>,
     link: Link,
     interface_index: u32,
     queue: Queue<HopIndex>,
@@ -50,27 +54,39 @@ pub struct PacketPort {
 }
 
 impl PacketPort {
-    /// Opens a port on the interface of that name, for those of its addresses.
+    /// Opens a port on the interface of that name, for those of its addresses, which are this port's alone.
     ///
     /// # Errors
     /// There is no such interface, or an address is not its own; the program lacks CAP_NET_RAW; UDP port 4791 of an address
     /// is busy. The text says which, and what to do.
     pub fn open(interface: &str, addresses: &[IpAddr]) -> io::Result<Self> {
-        let interface = find(interface)?;
+        Self::over(&find(interface)?, addresses, None)
+    }
+
+    /// The same for what is for `slot`; the rest is for other processes.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), or an address is not among those that `slot` has.
+    pub fn share(interface: &str, addresses: &[IpAddr], slot: Arc<Slot>) -> io::Result<Self> {
+        Self::over(&find(interface)?, addresses, Some(slot))
+    }
+
+    fn over(interface: &Interface, addresses: &[IpAddr], slot: Option<Arc<Slot>>) -> io::Result<Self> {
         if let Some(foreign) = addresses.iter().find(|&&address| !interface.has(address)) {
             let own: Vec<String> = interface.addresses.iter().map(|own| own.address.to_string()).collect();
             let text = format!("{foreign} is not an address of {}, which has {}", interface.name, own.join(", "));
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
         }
-        let hold = |&address| link::hold_port(address, interface.index);
+        let hold = |&address| link::hold_port(address, interface.index, slot.as_deref());
         Ok(Self {
             addresses: addresses.to_vec(),
-            link: Link::open(&interface, addresses)?,
+            link: Link::open(interface, addresses, slot.as_deref().map(Slot::number))?,
             interface_index: interface.index,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
             counters: PortCounters::default(),
             holders: addresses.iter().map(hold).collect::<io::Result<_>>()?,
+            slot,
             members: HashMap::new(),
         })
     }
@@ -123,17 +139,19 @@ impl Port for PacketPort {
             result => result?,
         };
         if count == 0 {
-            // Nothing else to do, or it was the neighbour table that woke the caller.
+            // Nothing else to do, or it was the neighbour table that woke the caller, or another slot.
             self.link.neighbours.update();
-            return Ok(0);
+            let handover = self.slot.as_deref().map(Slot::handover);
+            return Ok(handover.map_or(0, |handover| handover.take(&self.addresses, &mut self.counters, sink)));
         }
         self.counters.receive_calls += 1;
+        let handover = self.slot.as_deref().map(Slot::handover);
         let mut datagrams = 0;
         for message in self.batch.messages(count) {
             let arrived = Some(message.bytes).filter(|_| !message.truncated).and_then(parse);
             datagrams += match arrived {
                 Some(arrived) if is_for(arrived.destination, &self.addresses) => {
-                    arrived.deliver(&mut self.counters, sink)
+                    arrived.deliver(handover, &mut self.counters, sink)
                 }
                 // For an address of this host that another port serves.
                 Some(_) => 1,
@@ -147,7 +165,8 @@ impl Port for PacketPort {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        vec![self.link.socket.as_raw_fd(), self.link.neighbours.descriptor()]
+        let handover = self.slot.iter().map(|slot| slot.handover().descriptor());
+        [self.link.socket.as_raw_fd(), self.link.neighbours.descriptor()].into_iter().chain(handover).collect()
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
@@ -173,7 +192,7 @@ impl Port for PacketPort {
         for &address in addresses {
             let holder = match kept.iter().position(|(own, _)| *own == address) {
                 Some(place) => kept.swap_remove(place).1,
-                None => match link::hold_port(address, self.interface_index) {
+                None => match link::hold_port(address, self.interface_index, self.slot.as_deref()) {
                     Ok(holder) => holder,
                     Err(_) => continue,
                 },

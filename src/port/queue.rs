@@ -17,6 +17,9 @@ const RUN_DATAGRAMS: usize = 64;
 /// device's `gso_max_size` of 64 KiB is cut in software (`gso_features_check`), so leave room for them.
 pub(super) const RUN_BYTES: usize = (64 << 10) - 128;
 
+/// Where in a datagram the high byte of the destination queue pair stands: in the BTH.
+const SLOT: usize = 5;
+
 /// Datagrams that wait for [`flush`](Queue::flush), on ways that `W` names: a socket, or a next hop.
 pub(super) struct Queue<W> {
     buffer: Box<[u8]>,
@@ -31,6 +34,8 @@ pub(super) struct Queue<W> {
 pub(super) struct Run<W> {
     /// What its datagrams have in common.
     pub(super) flow: Flow,
+    /// The slot of the peer that they are for: the high byte of the destination queue pair. All of a run go to one socket.
+    slot: Option<u8>,
     /// How it leaves.
     pub(super) way: Way<W>,
     /// Bytes of each datagram, ICRC included.
@@ -93,13 +98,14 @@ impl<W: Copy + PartialEq> Run<W> {
         self.length.div_ceil(self.segment)
     }
 
-    /// Whether a datagram of `flow`, `length` bytes with its ICRC, may be appended.
-    fn takes(&self, flow: &Flow, length: usize) -> bool {
+    /// Whether a datagram of `flow` for `slot`, `length` bytes with its ICRC, may be appended.
+    fn takes(&self, flow: &Flow, slot: Option<u8>, length: usize) -> bool {
         !self.closed
             && length <= self.segment
             && self.length + length <= RUN_BYTES
             && self.count() < RUN_DATAGRAMS
             && self.flow == *flow
+            && self.slot == slot
     }
 
     /// The messages that carry it: one, or one for each datagram when it is cut.
@@ -148,8 +154,9 @@ impl<W: Copy + PartialEq> Queue<W> {
         let Some(frame) = self.buffer.get_mut(self.tail..).and_then(|room| room.get_mut(..length)) else {
             panic!("commit of {length} bytes, ICRC included, into a room that has fewer");
         };
+        let slot = frame.get(SLOT).copied();
         // The kernel numbers the datagrams of a run 0, 1, 2, ... in the IPv4 ID, which the ICRC covers.
-        if let Some(run) = self.runs.last_mut().filter(|run| run.takes(flow, length)) {
+        if let Some(run) = self.runs.last_mut().filter(|run| run.takes(flow, slot, length)) {
             seal::seal(flow, run.way.source_port, u16::try_from(run.count()).unwrap_or(0), frame);
             run.length += length;
             run.closed = length < run.segment;
@@ -161,7 +168,16 @@ impl<W: Copy + PartialEq> Queue<W> {
             };
             seal::seal(flow, way.source_port, 0, frame);
             let closed = !way.segmentation;
-            self.runs.push(Run { flow: *flow, way, segment: length, start: self.tail, length, closed, cut: false });
+            self.runs.push(Run {
+                flow: *flow,
+                slot,
+                way,
+                segment: length,
+                start: self.tail,
+                length,
+                closed,
+                cut: false,
+            });
         }
         self.tail += length;
     }

@@ -292,7 +292,7 @@ impl Port for SimPort {
             if trusting {
                 arrived.deliver_unchecked(&mut self.counters, sink);
             } else {
-                arrived.deliver(&mut self.counters, sink);
+                arrived.deliver(None, &mut self.counters, sink);
             }
         }
         Ok(arrived.len())

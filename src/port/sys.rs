@@ -6,7 +6,7 @@
 
 use std::io;
 use std::mem::{self, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -41,6 +41,27 @@ pub(super) fn set_option(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c
         )
     };
     check(result).map(drop)
+}
+
+/// Reads a socket option that is `N` words long (`getsockopt(2)`).
+///
+/// # Errors
+/// What the kernel says; `EINVAL` when the option is shorter.
+pub(super) fn option_words<const N: usize>(fd: &impl AsFd, level: c_int, name: c_int) -> io::Result<[u32; N]> {
+    let mut words = [0; N];
+    let mut length = size_of::<[u32; N]>() as socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of the array that the pointer is of, and the length it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            level,
+            name,
+            words.as_mut_ptr().cast::<c_void>(),
+            ptr::from_mut(&mut length),
+        )
+    };
+    check(result)?;
+    if (length as usize) < size_of::<[u32; N]>() { Err(io::Error::from_raw_os_error(libc::EINVAL)) } else { Ok(words) }
 }
 
 /// Makes both buffers of a socket as large as the kernel allows, up to `size` bytes each: up to `net.core.rmem_max` and `wmem_max`,
@@ -83,6 +104,27 @@ pub(super) fn bind_packet(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> 
 /// # Errors
 /// `EINVAL` for a program that the kernel does not accept, `ENOMEM` when it exceeds `optmem_max`.
 pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_FILTER, program)
+}
+
+/// Attaches a classic BPF program that picks the socket for each datagram that arrives for a group of `SO_REUSEPORT` sockets, of
+/// which `fd` is one: it returns the place of the socket, and reads the UDP payload.
+///
+/// # Errors
+/// As [`attach_filter`].
+pub(super) fn attach_reuseport_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+/// Takes off what [`attach_filter`] attached.
+///
+/// # Errors
+/// `ENOENT` when there is nothing to take off.
+pub(super) fn detach_filter(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)
+}
+
+fn attach(fd: BorrowedFd<'_>, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
         filter: program.as_ptr().cast_mut(),
@@ -93,7 +135,7 @@ pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
         libc::setsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
+            option,
             ptr::from_ref(&program).cast::<c_void>(),
             size_of::<libc::sock_fprog>() as socklen_t,
         )

@@ -17,13 +17,15 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use group::Groups;
 use local::Local;
-pub(super) use local::explain;
+pub(super) use local::{explain, open, socket_address};
 use transmit::SocketIndex;
 
 use super::queue::Queue;
+use super::slots::Slot;
 use super::sys::ReceiveBatch;
 use super::{Port, PortCounters};
 use crate::wire::{Arrival, Flow};
@@ -31,6 +33,8 @@ use crate::wire::{Arrival, Flow};
 /// A port over UDP sockets. See the [module](self).
 pub struct UdpPort {
     addresses: Vec<IpAddr>,
+    /// What it shares its addresses by; `None`: they are its own.
+    slot: Option<Arc<Slot>>,
     locals: Vec<Local>,
     groups: Groups,
     queue: Queue<SocketIndex>,
@@ -46,18 +50,29 @@ impl UdpPort {
     /// How often all addresses are looked at, in calls of `receive`.
     const LOOK_AT_ALL: u32 = 8;
 
-    /// Takes UDP port 4791 of each of `addresses`.
+    /// Takes UDP port 4791 of each of `addresses`, for itself alone.
     ///
     /// # Errors
     /// An address is not this host's; or its port 4791 is busy, because another RoCE v2 program or the kernel's
     /// `rdma_rxe` holds it. The text names the address.
     pub fn bind(addresses: &[IpAddr]) -> io::Result<Self> {
+        Self::open(addresses, None)
+    }
+
+    /// Receives on port 4791 of each of `addresses` what is for `slot`, and leaves the rest to other processes.
+    ///
+    /// # Errors
+    /// An address is not among those that `slot` has.
+    pub fn share(addresses: &[IpAddr], slot: Arc<Slot>) -> io::Result<Self> {
+        Self::open(addresses, Some(slot))
+    }
+
+    fn open(addresses: &[IpAddr], slot: Option<Arc<Slot>>) -> io::Result<Self> {
+        let local = |&address| local_of(address, slot.as_deref());
         Ok(Self {
             addresses: addresses.to_vec(),
-            locals: addresses
-                .iter()
-                .map(|&address| Local::bind(address, super::interface::scope_of(address)?))
-                .collect::<io::Result<_>>()?,
+            locals: addresses.iter().map(local).collect::<io::Result<_>>()?,
+            slot,
             groups: Groups::new()?,
             queue: Queue::new(),
             batch: ReceiveBatch::new(),
@@ -75,6 +90,15 @@ impl UdpPort {
     pub fn receive_buffer(&self) -> io::Result<usize> {
         let sizes = self.locals.iter().map(|local| local.receiver.socket.recv_buffer_size());
         sizes.reduce(|a, b| Ok(a?.min(b?))).unwrap_or(Ok(0))
+    }
+}
+
+/// The sockets of one address.
+fn local_of(address: IpAddr, slot: Option<&Slot>) -> io::Result<Local> {
+    let scope = super::interface::scope_of(address)?;
+    match slot {
+        None => Local::bind(address, scope),
+        Some(slot) => Local::over(slot.socket(address)?, address, scope),
     }
 }
 
@@ -105,26 +129,32 @@ impl Port for UdpPort {
         self.looks = self.looks.wrapping_add(1);
         let count = self.locals.len();
         let is_for_all = self.looks.is_multiple_of(Self::LOOK_AT_ALL);
+        let handover = self.slot.as_deref().map(Slot::handover);
         let tries = if is_for_all { count } else { 1 };
         for _ in 0..tries {
             if tries > 1 {
                 self.turn = (self.turn + 1) % count;
             }
             let Some(local) = self.locals.get_mut(self.turn) else { break };
-            let datagrams = local.receiver.receive(&mut self.batch, &mut self.counters, sink)?;
+            let datagrams = local.receiver.receive(&mut self.batch, handover, &mut self.counters, sink)?;
             if datagrams > 0 {
                 return Ok(datagrams);
             }
         }
         if is_for_all || self.groups.had_last() {
-            return self.groups.receive(&mut self.batch, &mut self.counters, sink);
+            let datagrams = self.groups.receive(&mut self.batch, &mut self.counters, sink)?;
+            if datagrams > 0 {
+                return Ok(datagrams);
+            }
         }
-        Ok(0)
+        let handover = handover.filter(|_| is_for_all);
+        Ok(handover.map_or(0, |handover| handover.take(&self.addresses, &mut self.counters, sink)))
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
         let receivers = self.locals.iter().map(|local| local.receiver.socket.as_raw_fd());
-        receivers.chain([self.groups.descriptor()]).collect()
+        let handover = self.slot.iter().map(|slot| slot.handover().descriptor());
+        receivers.chain([self.groups.descriptor()]).chain(handover).collect()
     }
 
     fn backlog_descriptors(&self) -> Vec<RawFd> {
@@ -144,7 +174,7 @@ impl Port for UdpPort {
         for &address in addresses {
             let local = match kept.iter().position(|local| local.address == address) {
                 Some(place) => Ok(kept.swap_remove(place)),
-                None => super::interface::scope_of(address).and_then(|scope| Local::bind(address, scope)),
+                None => local_of(address, self.slot.as_deref()),
             };
             self.locals.extend(local);
         }

@@ -130,7 +130,8 @@ impl QueuePair {
         let from = self.common.state;
         let to = attributes.check(self.common.qp_type, from)?;
         if let Some(address) = attributes.address {
-            self.common.flow = Some(route::connection(self.common.qpn, &address, around.gids)?);
+            let peer = attributes.destination.or(self.common.attributes.destination).unwrap_or_default();
+            self.common.flow = Some(route::connection(self.common.qpn, peer, &address, around.gids)?);
         }
         merge(&mut self.common.attributes, attributes);
         self.common.state = to;

@@ -16,21 +16,22 @@ fn source(address: &AddressVector, gids: &[IpAddr]) -> Result<IpAddr> {
     gid.ok_or_else(|| Error::invalid("sgid_index", format!("there is no GID {index}")))
 }
 
-/// Where the packets of a connection go.
-pub(crate) fn connection(qpn: Qpn, address: &AddressVector, gids: &[IpAddr]) -> Result<Flow> {
+/// Where the packets of a connection go, to the queue pair `peer`.
+pub(crate) fn connection(qpn: Qpn, peer: Qpn, address: &AddressVector, gids: &[IpAddr]) -> Result<Flow> {
     if address.destination.is_multicast() {
         return Err(Error::invalid("dgid", format!("{} is a group; only UD reaches groups", address.destination)));
     }
-    flow(qpn, address, gids)
+    flow(qpn, peer, address, gids)
 }
 
-/// Where a datagram goes.
-pub(crate) fn datagram(qpn: Qpn, address: &AddressVector, gids: &[IpAddr]) -> Result<Flow> {
-    flow(qpn, address, gids)
+/// Where a datagram goes, to the queue pair `peer`.
+pub(crate) fn datagram(qpn: Qpn, peer: Qpn, address: &AddressVector, gids: &[IpAddr]) -> Result<Flow> {
+    flow(qpn, peer, address, gids)
 }
 
-/// The UDP source port is one for each queue pair, for path entropy.
-fn flow(qpn: Qpn, address: &AddressVector, gids: &[IpAddr]) -> Result<Flow> {
+/// The UDP source port is one for each queue pair, for path entropy, and each slot of the peer: what is joined on the way
+/// from datagrams of one port can only be taken by one process.
+fn flow(qpn: Qpn, peer: Qpn, address: &AddressVector, gids: &[IpAddr]) -> Result<Flow> {
     let source = source(address, gids)?;
     if source.is_ipv4() != address.destination.is_ipv4() {
         let reason = format!("{} and {source} are of different address families", address.destination);
@@ -40,7 +41,8 @@ fn flow(qpn: Qpn, address: &AddressVector, gids: &[IpAddr]) -> Result<Flow> {
         return Err(Error::invalid("dgid", format!("{} is not the address of a peer", address.destination)));
     }
     // Fibonacci hashing: neighbouring numbers spread over the ports 0xc000 to 0xffff.
-    let hash = (qpn.value().wrapping_mul(0x9e37_79b9) >> 18) as u16;
+    let way = qpn.value() ^ (peer.value() >> 16) << 24;
+    let hash = (way.wrapping_mul(0x9e37_79b9) >> 18) as u16;
     Ok(Flow {
         source,
         destination: address.destination,

@@ -113,7 +113,7 @@ impl Service for UnreliableDatagram {
             let rule = format!("{reason}; a group has the number {}, and no other address has it", Qpn::MULTICAST);
             return Err(Error::invalid("remote_qpn", rule));
         }
-        let flow = route::datagram(common.qpn, &destination.address, around.gids)?;
+        let flow = route::datagram(common.qpn, destination.qpn, &destination.address, around.gids)?;
         let length = request::check(common, &request)?;
         let most = around.mtu.bytes();
         if length > most {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::SystemTime;
 
+use super::attendant::Attendant;
 use super::channel::{CompletionChannel, Sink};
 use super::cq::{CompletionQueue, Connection, CqInner};
 use super::device::Device;
@@ -29,7 +30,8 @@ use crate::wire::Gid;
 
 /// An open device (`ibv_open_device(3)`). Clones are the same context.
 ///
-/// It owns an address, a port and a thread that serves peers while the program does something else. All ends when the last
+/// It owns a port, on addresses that it shares with other open devices of its interface, and a thread that serves peers while
+/// the program does something else. All ends when the last
 /// object made from it is dropped.
 ///
 /// ```
@@ -67,6 +69,7 @@ impl Context {
         device: Device,
         place: Arc<Place>,
         follower: Option<Follower>,
+        attendant: Option<Attendant>,
         rules: Rules,
     ) -> Self {
         let next_cq = AtomicU32::new(1);
@@ -80,6 +83,7 @@ impl Context {
                 registry,
                 device,
                 place,
+                attendant,
                 mtu,
                 next_cq,
                 rules,
@@ -123,6 +127,13 @@ impl Context {
     /// [`Error::Invalid`] when there is none; the text says how many there are.
     pub fn gid(&self, index: u8) -> Result<Gid> {
         self.address(index).map(Gid::from)
+    }
+
+    /// The high byte of the numbers of its queue pairs: which of the open devices, of all processes, that share its interface it is
+    /// (see [`port::slots`](crate::port::slots)). 1 where it has its address to itself: on loopback, unless addresses were named.
+    #[must_use]
+    pub fn slot(&self) -> u8 {
+        self.inner.attendant.as_ref().map_or(1, |attendant| attendant.slot().number())
     }
 
     /// What the device can do (`ibv_query_device(3)`).
@@ -232,6 +243,8 @@ pub(super) struct ContextInner {
     pub(super) registry: Arc<Registry>,
     pub(super) device: Device,
     pub(super) place: Arc<Place>,
+    /// Behind the driver: the slot is free when its sockets are closed.
+    attendant: Option<Attendant>,
     /// The largest path MTU.
     pub(super) mtu: Mtu,
     next_cq: AtomicU32,

@@ -11,7 +11,7 @@ use super::device::{Device, LinkState};
 use crate::driver::{Driver, quietly};
 use crate::error::{Error, Result};
 use crate::event::AsyncEvent;
-use crate::port::{self, Interface, InterfaceChanges, interfaces};
+use crate::port::{self, Interface, InterfaceChanges, Slot, interfaces};
 
 /// What stands at an index of the table of GIDs that has none.
 const NONE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -50,7 +50,7 @@ impl Place {
     }
 
     /// Takes over the interface's addresses; returns whether that changed the table.
-    fn follow_addresses(&self, driver: &Driver, interface: Option<&Interface>) -> bool {
+    fn follow_addresses(&self, driver: &Driver, slot: Option<&Slot>, interface: Option<&Interface>) -> bool {
         let current = interface.map(Device::addresses_of).unwrap_or_default();
         let before = self.gids();
         let mut table = retain(&before, &current);
@@ -58,6 +58,8 @@ impl Place {
             return false;
         }
         let wanted: Vec<IpAddr> = table.iter().copied().filter(|gid| *gid != NONE).collect();
+        // Here, where waiting for others holds up nobody. What cannot be had is left out below.
+        let _ = slot.map_or(Ok(()), |slot| slot.prepare(&wanted));
         let taken = driver.set_addresses(&wanted);
         // An address whose port is busy is none of ours.
         table.iter_mut().filter(|gid| !taken.contains(gid)).for_each(|gid| *gid = NONE);
@@ -92,7 +94,13 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Follows the interface of this index. Its addresses only when `addresses`: a program that named its own keeps them.
-    pub(super) fn start(driver: Arc<Driver>, place: Arc<Place>, index: u32, addresses: bool) -> Result<Self> {
+    pub(super) fn start(
+        driver: Arc<Driver>,
+        place: Arc<Place>,
+        slot: Option<Arc<Slot>>,
+        index: u32,
+        addresses: bool,
+    ) -> Result<Self> {
         let system = |error| Error::system("following the network interface", error);
         let changes = InterfaceChanges::watch().map_err(system)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| system(error.into()))?;
@@ -104,7 +112,7 @@ impl Follower {
                 &stopped,
                 |interface| {
                     let event = place.follow_state(interface);
-                    let changed = addresses && place.follow_addresses(&driver, interface);
+                    let changed = addresses && place.follow_addresses(&driver, slot.as_deref(), interface);
                     let events = event.into_iter().chain(changed.then_some(AsyncEvent::GidChange));
                     events.for_each(|event| driver.command(|endpoint, _| endpoint.push_event(event)));
                 },

@@ -34,6 +34,7 @@
 //! ```
 
 mod ah;
+mod attendant;
 mod batch;
 mod channel;
 mod context;

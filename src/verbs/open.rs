@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::attendant::Attendant;
 use super::context::{Context, Registry, Rules};
 use super::device::{self, Device, LinkState};
 use super::follow::{Follower, Place};
@@ -14,7 +15,7 @@ use super::peer::random;
 use crate::driver::Driver;
 use crate::endpoint::{self, Endpoint};
 use crate::error::{Error, Result};
-use crate::port::{Capture, Fault, FaultConfig, PacketPort, Port, UdpPort};
+use crate::port::{Capture, Fault, FaultConfig, PacketPort, Port, Slot, SlotError, UdpPort};
 use crate::qp::Mtu;
 use crate::wire::Gid;
 
@@ -96,7 +97,7 @@ impl OpenOptions {
     }
 
     /// The addresses to use, by GID index: all of the interface by default, one in 127.0.0.0/8 that nobody uses
-    /// on loopback.
+    /// on loopback. Other devices, of any process, may be open on the same ones.
     #[must_use]
     pub fn addresses(mut self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         self.addresses = Some(addresses.into_iter().collect());
@@ -174,7 +175,9 @@ impl OpenOptions {
     ///
     /// # Errors
     /// [`Error::Missing`] for an unknown device names those there are. [`Error::System`] when the interface is down or has
-    /// no address, its UDP port 4791 is busy, or the backend needs a privilege; the text says what to do.
+    /// no address, its UDP port 4791 is held by who does not share it, a process that shares it does not answer (ETIMEDOUT; it is
+    /// named), or the backend needs a privilege; the text says what to do. [`Error::Full`] when 127 devices are open on the
+    /// interface.
     pub fn open(&self) -> Result<Context> {
         let mut device = device::find(&self.name)?;
         device.mtu = self.mtu.unwrap_or(device.mtu).min(device.mtu);
@@ -182,11 +185,12 @@ impl OpenOptions {
             let context = format!("{} cannot be opened: run `ip link set {} up`", device.name, device.interface);
             return Err(Error::system(context, io::ErrorKind::NetworkDown.into()));
         }
-        let port = self.port(&device)?;
+        let slot = self.slot(&device)?;
+        let port = self.port(&device, slot.as_ref())?;
         let addresses = port.addresses().to_vec();
         device.gids = addresses.iter().copied().map(Gid::from).collect();
         let endpoint = Endpoint::new(endpoint::Config {
-            slot: 1,
+            slot: slot.as_deref().map_or(1, Slot::number),
             gids: addresses.clone(),
             mtu: device.mtu,
             seed: random(),
@@ -197,9 +201,10 @@ impl OpenOptions {
         let events = Arc::clone(&registry);
         let driver = Arc::new(Driver::start(endpoint, port, move |event| events.dispatch(event))?);
         let place = Place::new(addresses, device.state);
-        let follower = self.follow(&device, &driver, &place)?;
+        let follower = self.follow(&device, &driver, &place, slot.as_ref())?;
+        let attendant = slot.map(Attendant::start).transpose()?;
         let rules = Rules { implicit_on_demand: self.implicit_on_demand, survive_unmapped: self.survive_unmapped };
-        let context = Context::new(driver, registry, device, place, follower, rules);
+        let context = Context::new(driver, registry, device, place, follower, attendant, rules);
         context.inner().watch_memory()?;
         if self.publish {
             context.publish();
@@ -208,26 +213,51 @@ impl OpenOptions {
     }
 
     /// Has the context follow its interface. Loopback does not change, and addresses that were named stay.
-    fn follow(&self, device: &Device, driver: &Arc<Driver>, place: &Arc<Place>) -> Result<Option<Follower>> {
+    fn follow(
+        &self,
+        device: &Device,
+        driver: &Arc<Driver>,
+        place: &Arc<Place>,
+        slot: Option<&Arc<Slot>>,
+    ) -> Result<Option<Follower>> {
         if device.loopback {
             return Ok(None);
         }
         let (driver, place) = (Arc::clone(driver), Arc::clone(place));
-        Follower::start(driver, place, device.interface_index, self.addresses.is_none()).map(Some)
+        Follower::start(driver, place, slot.cloned(), device.interface_index, self.addresses.is_none()).map(Some)
     }
 
-    /// The port to the network, wrapped as the options ask.
-    fn port(&self, device: &Device) -> Result<Box<dyn Port>> {
+    /// The place among those that share the addresses. `None` on loopback, where there are addresses enough for each to have one
+    /// of its own, unless they are named.
+    fn slot(&self, device: &Device) -> Result<Option<Arc<Slot>>> {
         let addresses = match &self.addresses {
             Some(addresses) => addresses.clone(),
-            None if device.loopback => return self.loopback_port(device),
+            None if device.loopback => return Ok(None),
             None => device.addresses(),
         };
         if addresses.is_empty() {
             let context = format!("{} has no address: run `ip address add`, or name one", device.name);
             return Err(Error::system(context, io::ErrorKind::AddrNotAvailable.into()));
         }
-        self.bind(device, &addresses).map_err(|error| Error::system(device.name.clone(), error))
+        Slot::take(device.interface_index, &addresses).map(Some).map_err(|error| match error {
+            SlotError::Full => {
+                Error::Full { what: "the table of open devices of the interface", limit: usize::from(Slot::COUNT) - 1 }
+            }
+            SlotError::System(error) => Error::system(device.name.clone(), error),
+            silent => Error::system(format!("{}: {silent}", device.name), io::ErrorKind::TimedOut.into()),
+        })
+    }
+
+    /// The port to the network, wrapped as the options ask.
+    fn port(&self, device: &Device, slot: Option<&Arc<Slot>>) -> Result<Box<dyn Port>> {
+        let Some(slot) = slot else { return self.loopback_port(device) };
+        let addresses = self.addresses.clone().unwrap_or_else(|| device.addresses());
+        let slot = Arc::clone(slot);
+        let port = match self.backend.unwrap_or(device.backend) {
+            Backend::Udp => UdpPort::share(&addresses, slot).and_then(|port| self.wrap(port)),
+            Backend::Packet => PacketPort::share(&device.interface, &addresses, slot).and_then(|port| self.wrap(port)),
+        };
+        port.map_err(|error| Error::system(device.name.clone(), error))
     }
 
     /// A port at an address of 127.0.0.0/8 that nobody uses: drawn by lot until one is free.
@@ -242,7 +272,7 @@ impl OpenOptions {
             {
                 continue;
             }
-            match self.bind(device, &[address.into()]) {
+            match self.bind_alone(device, &[address.into()]) {
                 Ok(port) => return Ok(port),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = Some(error),
                 Err(error) => return Err(Error::system(device.name.clone(), error)),
@@ -252,7 +282,8 @@ impl OpenOptions {
         Err(Error::system(format!("{}: no free address in {DRAWS} draws", device.name), last))
     }
 
-    fn bind(&self, device: &Device, addresses: &[IpAddr]) -> io::Result<Box<dyn Port>> {
+    /// A port that has its addresses to itself.
+    fn bind_alone(&self, device: &Device, addresses: &[IpAddr]) -> io::Result<Box<dyn Port>> {
         match self.backend.unwrap_or(device.backend) {
             Backend::Udp => self.wrap(UdpPort::bind(addresses)?),
             Backend::Packet => self.wrap(PacketPort::open(&device.interface, addresses)?),

@@ -48,6 +48,9 @@ pub struct Snapshot {
     pub program: String,
     /// The device.
     pub device: String,
+    /// Its slot: the high byte of its queue pairs' numbers ([`Context::slot`]).
+    #[serde(default)]
+    pub slot: u8,
     /// Its addresses, by GID index.
     pub addresses: Vec<IpAddr>,
     /// What all queue pairs counted, those destroyed included ([`Counters`]).
@@ -134,6 +137,7 @@ impl Context {
             pid: std::process::id(),
             program: program.trim_end().to_owned(),
             device: self.device().name.clone(),
+            slot: self.slot(),
             addresses: self.addresses().to_vec(),
             counters: named(&counters),
             port: named_port(&self.port_counters()),
@@ -158,6 +162,8 @@ fn named_port(port: &PortCounters) -> Named {
         ("icrc_errors", port.icrc_errors),
         ("malformed", port.malformed),
         ("receive_overflow", port.receive_overflow),
+        ("handed_over", port.handed_over),
+        ("handover_errors", port.handover_errors),
     ];
     all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -226,3 +226,33 @@ fn several_devices_share_an_interface_by_its_addresses() {
         assert_eq!(write(&link.connected_again(&[Side::on(context), Side::on(far.clone())])), Status::Success);
     }
 }
+
+/// Two open devices share the addresses of an interface, and both follow it: an address that comes is shared as the first are.
+#[test]
+fn devices_that_share_an_interface_follow_it_together() {
+    let Some(link) = Link::new() else { return };
+    let near = [0, 1].map(|_| link.open(0, "uroce_f0"));
+    assert_ne!(near[0].slot(), near[1].slot());
+    let far = link.open(1, "uroce_f0");
+    let reach_far = |own: &Context| write(&link.connected_again(&[Side::on(own.clone()), Side::on(far.clone())]));
+    assert_eq!([reach_far(&near[0]), reach_far(&near[1])], [Status::Success; 2]);
+    assert!(link.ip(0, "address add 10.78.0.41/24 dev f0"));
+    for context in &near {
+        let index = index_of(context, "10.78.0.41", true).unwrap();
+        let (own, other) = (Side::on(context.clone()), Side::on(far.clone()));
+        let psns = [random_psn(), random_psn()];
+        let at_new = own.qp.local(psns[0]).at("10.78.0.41".parse().unwrap());
+        let from_new = ConnectOptions { source_gid_index: Some(index as u8), ..ConnectOptions::default() };
+        own.qp.connect(psns[0], &other.qp.local(psns[1]), &from_new).unwrap();
+        other.qp.connect(psns[1], &at_new, &ConnectOptions::default()).unwrap();
+        assert_eq!(write(&[own, other]), Status::Success);
+    }
+    // The address goes and comes back, in a moment in which one still has it, perhaps.
+    assert!(link.ip(0, "address del 10.78.0.41/24 dev f0") && link.ip(0, "address add 10.78.0.41/24 dev f0"));
+    assert!(link.ip(0, "address add 10.78.0.42/24 dev f0"));
+    for context in &near {
+        assert!(index_of(context, "10.78.0.42", true).is_some() && index_of(context, "10.78.0.41", true).is_some());
+    }
+    assert_eq!([reach_far(&near[0]), reach_far(&near[1])], [Status::Success; 2]);
+    assert_eq!(near.map(|context| context.port_counters().handed_over), [0; 2]);
+}

@@ -7,12 +7,13 @@ use std::os::fd::AsFd;
 use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::filter::ROCE;
+use super::filter::roce;
 use super::headers::Headers;
 use super::neighbours::{HopIndex, Mac, Neighbours};
 use crate::port::interface::Interface;
 use crate::port::message::Outgoing;
 use crate::port::queue::{Message, Sender, Way};
+use crate::port::slots::Slot;
 use crate::port::sys::{self, SEND_BATCH};
 use crate::wire::{Flow, UDP_PORT};
 
@@ -29,7 +30,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn open(interface: &Interface, addresses: &[IpAddr]) -> io::Result<Self> {
+    /// Receives what is for `slot`, or all that comes.
+    pub(super) fn open(interface: &Interface, addresses: &[IpAddr], slot: Option<u8>) -> io::Result<Self> {
         // Protocol 0: nothing is received before the filter is in place and the socket bound.
         let socket = Socket::new(Domain::PACKET, Type::RAW.nonblocking(), Some(Protocol::from(0)))
             .map_err(|error| explain(&interface.name, &error))?;
@@ -37,7 +39,7 @@ impl Link {
         option(libc::PACKET_IGNORE_OUTGOING, 1)?;
         option(sys::PACKET_VNET_HDR, 1)?;
         sys::grow_buffers(socket.as_fd(), SOCKET_BUFFER);
-        sys::attach_filter(socket.as_fd(), &ROCE)?;
+        sys::attach_filter(socket.as_fd(), &roce(slot))?;
         sys::bind_packet(socket.as_fd(), interface.index)?;
         Ok(Self {
             socket,
@@ -88,13 +90,19 @@ impl Sender<HopIndex> for Link {
 }
 
 /// Takes UDP port 4791 of `address`, without ever reading it: else the kernel, which sees each packet as well, answers the
-/// peer that the port is unreachable.
-pub(super) fn hold_port(address: IpAddr, scope: u32) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address((address, 0).into()), Type::DGRAM, Some(Protocol::UDP))?;
+/// peer that the port is unreachable. With a slot, the port is shared with those of other slots.
+pub(super) fn hold_port(address: IpAddr, scope: u32, slot: Option<&Slot>) -> io::Result<Socket> {
+    let socket = match slot {
+        Some(slot) => slot.socket(address)?,
+        None => Socket::new(Domain::for_address((address, 0).into()), Type::DGRAM, Some(Protocol::UDP))?,
+    };
     sys::attach_filter(socket.as_fd(), &[sys::DROP_ALL])?;
     socket.set_recv_buffer_size(0)?;
     // Spares the kernel the cutting of super-packets that it throws away then.
     let _ = sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
+    if slot.is_some() {
+        return Ok(socket);
+    }
     let local = match address {
         IpAddr::V6(v6) => {
             socket.set_only_v6(true)?;

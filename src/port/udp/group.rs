@@ -78,7 +78,7 @@ impl Groups {
             let turn = self.turn % count;
             self.turn = turn + 1;
             let Some(receiver) = self.receivers.get_mut(turn) else { break };
-            let datagrams = receiver.receive(batch, counters, sink)?;
+            let datagrams = receiver.receive(batch, None, counters, sink)?;
             if datagrams > 0 {
                 self.had_last = true;
                 return Ok(datagrams);

@@ -50,9 +50,14 @@ impl Local {
     /// Takes port 4791 of `address`; `scope` is the interface index if that is link-local.
     pub(super) fn bind(address: IpAddr, scope: u32) -> io::Result<Self> {
         let receiver = open(address)?;
+        receiver.bind(&socket_address(address, UDP_PORT, scope).into()).map_err(|error| explain(address, &error))?;
+        Self::over(receiver, address, scope)
+    }
+
+    /// Receives from a socket that is bound to port 4791 of `address`.
+    pub(super) fn over(receiver: Socket, address: IpAddr, scope: u32) -> io::Result<Self> {
         set_receive_options(&receiver, address)?;
         sys::grow_buffers(receiver.as_fd(), SOCKET_BUFFER);
-        receiver.bind(&socket_address(address, UDP_PORT, scope).into()).map_err(|error| explain(address, &error))?;
         Ok(Self {
             address,
             scope,
@@ -122,7 +127,7 @@ impl Transmitter {
 ///
 /// It must stay unconnected: only then does the kernel write an IPv4 ID of 0 (`ip_select_ident`: connected sockets count),
 /// on which the ICRC of what is sent is built.
-fn open(address: IpAddr) -> io::Result<Socket> {
+pub(in crate::port) fn open(address: IpAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address((address, 0).into()), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     let hops = c_int::from(DEFAULT_HOP_LIMIT);
     let options: &[(c_int, c_int, c_int)] = if address.is_ipv4() {
@@ -174,7 +179,7 @@ fn set_all(socket: &Socket, options: &[(c_int, c_int, c_int)]) -> io::Result<()>
     options.iter().try_for_each(|&(level, name, value)| sys::set_option(socket.as_fd(), level, name, value))
 }
 
-pub(super) fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
+pub(in crate::port) fn socket_address(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
     match address {
         IpAddr::V4(_) => SocketAddr::new(address, port),
         IpAddr::V6(address) => SocketAddrV6::new(address, port, 0, scope).into(),

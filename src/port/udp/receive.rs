@@ -9,7 +9,8 @@ use socket2::Socket;
 use crate::port::PortCounters;
 use crate::port::arrived::Arrived;
 use crate::port::message::Incoming;
-use crate::port::sys::{RECEIVE_BATCH, ReceiveBatch};
+use crate::port::slots::Handover;
+use crate::port::sys::{self, RECEIVE_BATCH, ReceiveBatch};
 use crate::wire::Arrival;
 
 /// How many messages one call asks for while the kernel joins datagrams into super-packets of up to 64 KiB: enough to
@@ -28,13 +29,17 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(address: IpAddr, socket: Socket) -> Self {
-        Self { address, socket, overflow: 0, limit: SUPER_PACKETS }
+        // A socket that had another owner before may have lost datagrams then (`SK_MEMINFO_DROPS`).
+        let memory = sys::option_words::<9>(&socket, libc::SOL_SOCKET, libc::SO_MEMINFO);
+        let overflow = memory.map_or(0, |words| words[8]);
+        Self { address, socket, overflow, limit: SUPER_PACKETS }
     }
 
     /// Receives a burst; returns how many datagrams it took off the socket.
     pub(super) fn receive(
         &mut self,
         batch: &mut ReceiveBatch,
+        handover: Option<&Handover>,
         counters: &mut PortCounters,
         sink: &mut dyn FnMut(Arrival<'_>),
     ) -> io::Result<usize> {
@@ -49,7 +54,7 @@ impl Receiver {
                 counters.receive_overflow += u64::from(overflow.wrapping_sub(self.overflow));
                 self.overflow = overflow;
             }
-            datagrams += split(&message, self.address, counters, sink);
+            datagrams += split(&message, self.address, handover, counters, sink);
         }
         let joined = datagrams > count;
         self.limit = if count == self.limit && !joined { RECEIVE_BATCH } else { SUPER_PACKETS };
@@ -61,6 +66,7 @@ impl Receiver {
 fn split(
     message: &Incoming<'_>,
     destination: IpAddr,
+    handover: Option<&Handover>,
     counters: &mut PortCounters,
     sink: &mut dyn FnMut(Arrival<'_>),
 ) -> usize {
@@ -79,5 +85,5 @@ fn split(
         segment: message.segment,
         payload: message.bytes,
     };
-    arrived.deliver(counters, sink)
+    arrived.deliver(handover, counters, sink)
 }

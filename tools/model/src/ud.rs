@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use uroce::wire::{Grh, Qpn};
+use uroce::wire::{Grh, GrhKind, Qpn};
 use uroce::work::{Completion, CompletionKind, Status, Tag};
 
 use crate::pool::{GRH, Pool};
@@ -59,7 +59,9 @@ pub(crate) fn check(
 fn read(completion: &Completion, bytes: &[u8], address: IpAddr) -> Result<Datagram, String> {
     let wrong = |what: &str| format!("{what}: {completion:?}");
     let header = bytes.first_chunk::<GRH>().and_then(Grh::parse).ok_or_else(|| wrong("no header in front"))?;
-    let is_right = completion.has_grh && completion.kind == CompletionKind::Receive && header.destination == address;
+    let kind = if address.is_ipv4() { GrhKind::Ipv4 } else { GrhKind::Ipv6 };
+    let is_right =
+        completion.grh == Some(kind) && completion.kind == CompletionKind::Receive && header.destination == address;
     let length = completion.byte_length as usize;
     if !is_right || length < GRH || length > bytes.len() {
         return Err(wrong("not a datagram for this host"));

@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 fn show(open: &Snapshot, arguments: &Arguments) -> Result<()> {
     let addresses: Vec<_> = open.addresses.iter().map(ToString::to_string).collect();
-    say!("{}  {} (process {}), {}", open.device, open.program, open.pid, addresses.join(", "))?;
+    say!("{}  {} (process {}, slot {}), {}", open.device, open.program, open.pid, open.slot, addresses.join(", "))?;
     list("    ", &open.counters, arguments.all)?;
     say!("    port")?;
     list("        ", &open.port, arguments.all)?;
