@@ -106,11 +106,8 @@ pub(crate) struct DeviceAttrEx {
     pub(crate) device_cap_flags_ex: u64,
     pub(crate) max_tso: u32,
     pub(crate) tso_qpts: u32,
-    pub(crate) rss_qpts: u32,
-    pub(crate) rss_max_tables: u32,
-    pub(crate) rss_max_table_size: u32,
-    pub(crate) rss_fields: u64,
-    pub(crate) rss_function: u8,
+    /// Receive-side scaling, with the padding at its end.
+    pub(crate) rss_caps: [u64; 4],
     pub(crate) max_wq_type_rq: u32,
     pub(crate) packet_pacing: [u32; 3],
     pub(crate) raw_packet_caps: u32,
