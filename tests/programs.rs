@@ -10,6 +10,8 @@ mod home;
 mod launch;
 #[path = "programs/program.rs"]
 mod program;
+#[path = "programs/pyverbs.rs"]
+mod pyverbs;
 #[path = "programs/robust.rs"]
 mod robust;
 #[path = "programs/trace.rs"]

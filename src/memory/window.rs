@@ -28,7 +28,8 @@ pub struct WindowBind {
     pub address: u64,
     /// Bytes; 0 unbinds a type 1 window.
     pub length: u64,
-    /// What the peer may do; with [`Access::ZERO_BASED`] its addresses count from 0.
+    /// What the peer may do; with [`Access::ZERO_BASED`] its addresses count from 0. Flags that are about something else, as
+    /// [`Access::LOCAL_WRITE`] is, are ignored.
     pub access: Access,
 }
 
@@ -38,7 +39,8 @@ pub struct WindowBind {
 pub struct Unfit(pub &'static str);
 
 impl Table {
-    /// What a window can allow (`RXE_ACCESS_SUPPORTED_MW` in rxe's `rxe_param.h`).
+    /// What a window can allow. Programs bind windows with the flags of their regions, so all others may be asked for as well, as
+    /// with rxe (`RXE_ACCESS_SUPPORTED_MW` in its `rxe_verbs.h`): they mean nothing, since nobody but a peer comes through a window.
     const WINDOW_ACCESS: Access = Access::REMOTE.union(Access::ZERO_BASED).union(Access::FLUSH);
 
     /// A window that opens nothing yet; returns its key.
@@ -62,13 +64,11 @@ impl Table {
     /// # Errors
     /// Which rule of IBTA 10.6.7.2 it breaks.
     pub fn bind_window(&mut self, holder: Holder, bind: &WindowBind) -> std::result::Result<(), Unfit> {
+        let bind = &WindowBind { access: bind.access & Self::WINDOW_ACCESS, ..*bind };
         let window = self.entry(bind.window).ok_or(Unfit("no window has this key"))?;
         let Kind::Window(window_type) = window.kind else { return Err(Unfit("not the key of a window")) };
         if index(bind.rkey) != index(bind.window) {
             return Err(Unfit("only the low byte of a window's key can be chosen"));
-        }
-        if !Self::WINDOW_ACCESS.contains(bind.access) {
-            return Err(Unfit("a window grants remote access only"));
         }
         if window.pd != holder.pd {
             return Err(Unfit("window and queue pair are of different protection domains"));

@@ -47,6 +47,8 @@ pub(crate) fn check(common: &Common, request: &SendRequest) -> Result<u32> {
         Payload::Inline(_) if request.operation.fetches() => {
             return Err(Error::invalid("send_flags", "a READ or ATOMIC has no payload to send inline"));
         }
+        // The eight bytes of an ATOMIC WRITE are a part of the request, as an ATOMIC's operands are (`ibv_wr_post(3)`).
+        Payload::Inline(_) if matches!(request.operation, Operation::AtomicWrite(_)) => {}
         Payload::Inline(bytes) if bytes.len() > common.capacity.max_inline as usize => {
             let reason = format!("{} bytes; max_inline_data is {}", bytes.len(), common.capacity.max_inline);
             return Err(Error::invalid("inline data", reason));

@@ -46,6 +46,29 @@ fn a_peer_reaches_through_a_window_what_it_was_opened_for() {
     }
 }
 
+/// Programs bind a window with the flags that its region has, local write among them, as rdma-core's own tests do: such a bind was
+/// refused. Local write says nothing about a peer.
+#[test]
+fn flags_that_are_not_about_a_peer_open_nothing_and_are_no_error() {
+    for window_type in [WindowType::One, WindowType::Two] {
+        let mut pair = pair();
+        let rkey = bound(&mut pair, window_type, Access::LOCAL_WRITE | Access::MW_BIND | Access::REMOTE_WRITE);
+        let remote = through(&pair, rkey, 64);
+        pair.post_simple(1, Operation::Write(remote), 64);
+        pair.run(SECOND);
+        assert_ended(&mut pair.a.completions, 1, Status::Success, CompletionKind::Write);
+        pair.post(SendRequest::new(2, Operation::Read(remote), &[pair.a.sge(0, 8)]));
+        pair.run(SECOND);
+        assert_ended(&mut pair.a.completions, 2, Status::RemoteAccessError, CompletionKind::Read);
+    }
+    let mut pair = pair();
+    let rkey = bound(&mut pair, WindowType::Two, Access::LOCAL_WRITE);
+    let remote = through(&pair, rkey, 64);
+    pair.post_simple(1, Operation::Write(remote), 8);
+    pair.run(SECOND);
+    assert_ended(&mut pair.a.completions, 1, Status::RemoteAccessError, CompletionKind::Write);
+}
+
 /// One access each, and the peer is cut off.
 #[test]
 fn what_a_window_does_not_open_is_a_remote_access_error() {

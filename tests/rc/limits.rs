@@ -110,6 +110,22 @@ fn what_a_request_may_not_be_is_named() {
     assert_eq!(pair.a.completions[0].status, Status::LocalProtectionError, "2^31 is allowed, and not registered");
 }
 
+/// A program that never sends inline asks for no `max_inline_data`, and `ibv_wr_atomic_write` takes the bytes all the same: they were
+/// refused, as inline data.
+#[test]
+fn the_bytes_of_an_atomic_write_are_not_inline_data() {
+    let mut pair = with_capacity(Capacity { max_inline: 0, ..Capacity::default() }, 16);
+    let remote = pair.b.remote(16);
+    let (reason, _) = refusal(&mut pair, SendRequest::inline(1, Operation::Write(remote), &[1; 8]));
+    assert_eq!(reason, "inline data: 8 bytes; max_inline_data is 0");
+    let (reason, _) = refusal(&mut pair, SendRequest::inline(1, Operation::AtomicWrite(remote), &[1; 9]));
+    assert_eq!(reason, "sg_list: 9 bytes; an atomic moves exactly 8");
+    pair.post(SendRequest::inline(2, Operation::AtomicWrite(remote), b"8 bytes!"));
+    pair.run(SECOND);
+    assert_eq!((pair.a.completions[0].id, pair.a.completions[0].status), (2, Status::Success));
+    assert_eq!(pair.b.bytes(16, 8), b"8 bytes!");
+}
+
 #[test]
 fn reads_need_a_depth() {
     let mut pair = Pair::clean(Options { rd_atomic: 0, ..Options::default() });

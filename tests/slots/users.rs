@@ -19,8 +19,8 @@ fn other_users_share() {
         let [first, mut a, mut b] = users.map(|user| Worker::start_as(address, Backend::Udp, user));
         drop(first);
         join((&mut a, &mut 0), (&mut b, &mut 0));
-        [&mut a, &mut b].map(|worker| worker.tell("exchange 0..1 50"));
-        [&mut a, &mut b].map(|worker| assert_eq!(worker.line(), "exchanged"));
+        [&mut a, &mut b].into_iter().for_each(|worker| worker.tell("exchange 0..1 50"));
+        [&mut a, &mut b].into_iter().for_each(|worker| assert_eq!(worker.line(), "exchanged"));
         Worker::start_as(address, Backend::Udp, users[0]);
     }
 }

@@ -90,11 +90,6 @@ impl Worker {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("worker {}: {error}", self.child.id()))
     }
 
-    /// What it has said by now.
-    pub(crate) fn said(&mut self) -> Option<String> {
-        self.lines.try_recv().ok()
-    }
-
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

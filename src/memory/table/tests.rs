@@ -163,7 +163,6 @@ fn what_cannot_be_bound() {
         ("another index", WindowType::Two, |_, bind, _| bind.rkey ^= 0x100),
         ("no such region", WindowType::One, |_, bind, _| bind.lkey ^= 1),
         ("a window for the region", WindowType::One, |_, bind, _| bind.lkey = bind.window),
-        ("local rights", WindowType::One, |_, bind, _| bind.access |= Access::LOCAL_WRITE),
         ("one byte before", WindowType::One, |_, bind, _| bind.address = BASE - 1),
         ("one byte after", WindowType::Two, |_, bind, _| bind.length = 57),
         ("around the end", WindowType::Two, |_, bind, _| bind.length = u64::MAX),

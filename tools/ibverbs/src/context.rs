@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::ptr;
@@ -16,6 +17,7 @@ use crate::cq;
 use crate::device;
 use crate::edge::{Failure, Result, errno_of, filled, minus_one, number, object, quick, say, store_part};
 use crate::environment;
+use crate::gid;
 use crate::handle::{self, Handle, live, object as declare};
 use crate::memory;
 use crate::post;
@@ -29,6 +31,8 @@ declare!(Context: abi::Context as abi::VerbsContext, Opened, "context", at offse
 pub(crate) struct Opened {
     pub(crate) verbs: verbs::Context,
     pub(crate) events: AsyncEvents,
+    /// The context's `cmd_fd`.
+    _commands: File,
     /// What programs hold of this context, to be taken from them when it closes.
     children: Mutex<HashMap<usize, unsafe fn(usize)>>,
     /// Pointers by the numbers that events name objects by.
@@ -119,10 +123,12 @@ pub(crate) extern "C" fn ibv_open_device(device: *mut abi::Device) -> *mut abi::
             say(format_args!("cannot open {name}: {error}"));
         })?;
         let events = verbs.events();
-        let shape = shape(device, &verbs, events.as_raw_fd());
+        let commands = no_commands()?;
+        let shape = shape(device, &verbs, commands.as_raw_fd(), events.as_raw_fd());
         let inner = Opened {
             verbs,
             events,
+            _commands: commands,
             children: Mutex::default(),
             numbers: Mutex::default(),
             next_handle: AtomicU32::new(1),
@@ -135,6 +141,14 @@ pub(crate) extern "C" fn ibv_open_device(device: *mut abi::Device) -> *mut abi::
 
 /// The contexts that are open, by their addresses.
 static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// A descriptor for `cmd_fd`. Programs duplicate it to share a context, and the verb that takes the duplicate says that this is
+/// not possible; with -1 they failed before they asked. No command goes to the kernel, so whatever is written there fails.
+fn no_commands() -> Result<File> {
+    File::open("/dev/null").map_err(|error| {
+        Failure::new(error.raw_os_error().unwrap_or(libc::EIO), format!("/dev/null for the context's cmd_fd: {error}"))
+    })
+}
 
 /// Closes a context and, as the kernel does, everything that still belongs to it.
 pub(crate) extern "C" fn ibv_close_device(context: *mut abi::Context) -> c_int {
@@ -306,7 +320,7 @@ fn prepare_process() {
     });
 }
 
-fn shape(device: *mut abi::Device, verbs: &verbs::Context, async_fd: c_int) -> abi::VerbsContext {
+fn shape(device: *mut abi::Device, verbs: &verbs::Context, cmd_fd: c_int, async_fd: c_int) -> abi::VerbsContext {
     let ops = abi::ContextOps {
         alloc_mw: Some(memory::mw::alloc_mw),
         bind_mw: Some(memory::mw::bind_mw),
@@ -321,8 +335,7 @@ fn shape(device: *mut abi::Device, verbs: &verbs::Context, async_fd: c_int) -> a
     let context = abi::Context {
         device,
         ops,
-        // No command goes to the kernel; what a program does with the number fails there.
-        cmd_fd: -1,
+        cmd_fd,
         async_fd,
         num_comp_vectors: c_int::try_from(verbs.device_attributes().completion_vectors).unwrap_or(1),
         mutex: [0; 5],
@@ -418,7 +431,7 @@ fn port_attributes(verbs: &verbs::Context) -> abi::PortAttr {
         state: if is_up { 4 } else { 1 },
         max_mtu: own.max_mtu as u32,
         active_mtu: own.active_mtu as u32,
-        gid_tbl_len: c_int::try_from(own.gid_count).unwrap_or(c_int::MAX),
+        gid_tbl_len: gid::TABLE_LENGTH as c_int,
         port_cap_flags: CAPABILITIES,
         max_msg_sz: own.max_message_size,
         bad_pkey_cntr: 0,

@@ -9,6 +9,10 @@ use crate::context::{Context, check_port};
 use crate::edge::{Failure, Result, errno_of, filled, number, store_part};
 use crate::handle::live;
 
+/// Places in the table of GIDs (`gid_tbl_len`): what an index of eight bits reaches, as in `ibv_ah_attr`. Most are empty. It does not
+/// change when addresses come, so programs may look at it once, as they do with the kernel's devices.
+pub(crate) const TABLE_LENGTH: u32 = 1 << 8;
+
 pub(crate) extern "C" fn ibv_query_gid(
     context: *mut abi::Context,
     port: u8,
@@ -19,13 +23,9 @@ pub(crate) extern "C" fn ibv_query_gid(
         // SAFETY: a context of the program's, as the verb requires.
         let verbs = &unsafe { live::<Context>(context) }?.inner().verbs;
         check_port(u32::from(port))?;
-        let short = u8::try_from(index).map_err(|_| Failure::invalid(format!("gid index {index}")))?;
-        match verbs.gid(short) {
-            Ok(gid) => Ok(gid.0),
-            // An address that went away left a hole, which reads as zero.
-            Err(_) if u32::from(short) < verbs.query_port().gid_count => Ok([0; 16]),
-            Err(error) => Err(error.into()),
-        }
+        let short = u8::try_from(index).map_err(|_| beyond(index))?;
+        // A place without an address reads as zero.
+        Ok(verbs.gid(short).map_or([0; 16], |gid| gid.0))
     });
     if errno == 0 { 0 } else { -1 }
 }
@@ -79,8 +79,7 @@ pub(crate) extern "C" fn query_gid_table(
             // SAFETY: a context of the program's, as the verb requires.
             let verbs = &unsafe { live::<Context>(context) }?.inner().verbs;
             check_flags(flags)?;
-            let indices = 0..u32::from(u8::MAX);
-            let entries: Vec<_> = indices.filter_map(|index| entry(verbs, index).ok()).collect();
+            let entries: Vec<_> = (0..TABLE_LENGTH).filter_map(|index| entry(verbs, index).ok()).collect();
             if entries.len() > count {
                 return Err(Failure::invalid(format!("room for {count} entries; there are {}", entries.len())));
             }
@@ -105,8 +104,9 @@ pub(crate) extern "C" fn ibv_resolve_eth_l2_from_gid(
     errno_of("ibv_resolve_eth_l2_from_gid", || Err(Failure::unsupported("the kernel resolves Ethernet addresses")))
 }
 
+/// The entry at `index`; ENODATA where the table has none, EINVAL beyond it, as the kernel says (`rdma_get_gid_attr`).
 fn entry(verbs: &verbs::Context, index: u32) -> Result<abi::GidEntry> {
-    let short = u8::try_from(index).map_err(|_| Failure::new(libc::ENODATA, format!("gid index {index}")))?;
+    let short = u8::try_from(index).map_err(|_| beyond(index))?;
     let gid = verbs.gid(short).map_err(|error| Failure::new(libc::ENODATA, error.to_string()))?;
     Ok(abi::GidEntry {
         gid: gid.0,
@@ -115,6 +115,10 @@ fn entry(verbs: &verbs::Context, index: u32) -> Result<abi::GidEntry> {
         gid_type: abi::GID_TYPE_ROCE_V2,
         ndev_ifindex: verbs.device().interface_index,
     })
+}
+
+fn beyond(index: impl std::fmt::Display) -> Failure {
+    Failure::invalid(format!("gid index {index}; the table has {TABLE_LENGTH} places, from 0"))
 }
 
 fn check_flags(flags: u32) -> Result<()> {
