@@ -4,6 +4,8 @@
 //! As root they run as the user `nobody`, where that user may execute what was built: they need no privilege. A program that is not
 //! installed is skipped, loudly; with `UROCE_TEST_NO_SKIP` that is a failure.
 
+#[path = "programs/built.rs"]
+mod built;
 #[path = "programs/home.rs"]
 mod home;
 #[path = "programs/launch.rs"]

@@ -4,10 +4,11 @@ use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
+
+use super::built;
 
 /// The user that has no privilege.
 const NOBODY: u32 = 65534;
@@ -33,28 +34,11 @@ pub(crate) fn skip(why: &str) -> bool {
     false
 }
 
-/// The command and the libraries, as this source makes them, in the profile of this test. Built once.
-fn uroce() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let folder = test.parent().and_then(Path::parent).unwrap();
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "-p", "uroce-ibverbs", "-p", "uroce-redirect", "-p", "uroce-cli"]);
-        cargo.arg("--target-dir").arg(folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
-        if folder.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "the drop-in library does not build");
-        folder.join("uroce")
-    })
-}
-
 /// Whether programs are to run as [`NOBODY`].
 fn gives_up_root() -> bool {
     static GIVES_UP: OnceLock<bool> = OnceLock::new();
     *GIVES_UP.get_or_init(|| {
-        let mut version = Command::new(uroce());
+        let mut version = Command::new(built::folder().join("uroce"));
         version.arg("--version").uid(NOBODY).gid(NOBODY).stdout(Stdio::null()).stderr(Stdio::null());
         version.status().is_ok_and(|status| status.success())
     })
@@ -105,7 +89,11 @@ impl Launch {
     /// As above, started by another program.
     pub(crate) fn behind(starter: &[&str], device: &str, program: &[&str]) -> Self {
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", PATIENCE]).args(starter).arg(uroce()).args(["run", "-d", device, "--"]);
+        command
+            .args(["--kill-after=5", PATIENCE])
+            .args(starter)
+            .arg(built::folder().join("uroce"))
+            .args(["run", "-d", device, "--"]);
         command.args(program).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if gives_up_root() {
             command.uid(NOBODY).gid(NOBODY).env("HOME", "/nonexistent");

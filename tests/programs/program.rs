@@ -2,30 +2,29 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-use std::{env, fs};
+
+use super::built::library;
+use super::launch::skip;
 
 /// A program of this folder, compiled.
 pub(crate) struct Program {
     binary: PathBuf,
-    library: &'static Path,
 }
 
 /// Compiles the program of this name; `None`, loudly, where there is no compiler, or no headers.
 pub(crate) fn built(name: &str) -> Option<Program> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
     if !Path::new("/usr/include/infiniband/verbs.h").exists() || Command::new("cc").arg("--version").output().is_err() {
-        eprintln!("SKIPPED {name}: it needs cc and <infiniband/verbs.h> (apt-get install gcc libibverbs-dev)");
+        skip(&format!("{name} needs cc and <infiniband/verbs.h> (apt-get install gcc libibverbs-dev)"));
         return None;
     }
-    let library = library();
     // Tests run at once, in one process or in several.
     let number = {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
-    let binary = library.join(format!("{name}-{}-{number}", std::process::id()));
+    let binary = library().join(format!("{name}-{}-{number}", std::process::id()));
     let compiled = Command::new("cc")
         .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
         .args([&binary, &source])
@@ -33,7 +32,7 @@ pub(crate) fn built(name: &str) -> Option<Program> {
         .output()
         .expect("cc");
     assert!(compiled.status.success(), "cc {name}: {}", Program::text(&compiled));
-    Some(Program { binary, library })
+    Some(Program { binary })
 }
 
 impl Program {
@@ -41,7 +40,7 @@ impl Program {
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("timeout");
         command.args(["-k", "5", "120"]).arg(&self.binary).args(arguments).stdin(Stdio::null());
-        command.env("LD_LIBRARY_PATH", self.library).env_remove("UROCE_TRACE").env_remove("UROCE_DEVICE");
+        command.env("LD_LIBRARY_PATH", library()).env_remove("UROCE_TRACE").env_remove("UROCE_DEVICE");
         command.output().expect("timeout(1)")
     }
 
@@ -53,29 +52,6 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.binary);
+        let _ = std::fs::remove_file(&self.binary);
     }
-}
-
-/// A folder with the drop-in library of this build, under the name that programs look for.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        // target/<profile>/deps/<this test>
-        let profile = env::current_exe().expect("this test").ancestors().nth(2).expect("target").to_owned();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "uroce-ibverbs"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo").success(), "the library could not be built");
-        let folder = profile.join("programs");
-        fs::create_dir_all(&folder).expect("a folder beside the library");
-        let name = folder.join("libibverbs.so.1");
-        let _ = fs::remove_file(&name);
-        std::os::unix::fs::symlink("../libibverbs.so", &name)
-            .or_else(|error| if name.exists() { Ok(()) } else { Err(error) })
-            .expect("a symlink");
-        folder
-    })
 }

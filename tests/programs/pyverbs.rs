@@ -3,10 +3,12 @@
 //! `pyverbs-rxe.tsv` says what rxe passes; `tools/guest/pyverbs` makes it. Tests of RDMA CM want `librdmacm` and are skipped, on rxe too.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::{env, fs};
+
+use super::built::library;
+use super::launch::skip;
 
 const TESTS: &str = "/usr/share/doc/rdma-core/tests";
 /// The interpreter that Debian's python3-pyverbs is for.
@@ -53,12 +55,11 @@ fn what_rxe_passes_passes_here() {
     if !possible() {
         return;
     }
-    let library = library();
     let passed_by_rxe = passed_by_rxe();
     assert!(passed_by_rxe.len() > 80, "{}", passed_by_rxe.len());
     // Over IPv6, then over IPv4.
     for gid in ["0", "1"] {
-        let results = run(&library, gid);
+        let results = run(gid);
         let missed: Vec<_> = passed_by_rxe
             .iter()
             .map(|name| (name, results.get(name)))
@@ -88,12 +89,12 @@ fn passed_by_rxe() -> Vec<String> {
 }
 
 /// Runs all tests on a device of a namespace of their own, with the GID of this index.
-fn run(library: &Path, gid: &str) -> Results {
+fn run(gid: &str) -> Results {
     let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/pyverbs.py");
     let mut command = namespace(INTERFACE);
     // One that hangs is given up by the runner; the other bound is for the runner itself.
     command.args(["timeout", "-k", "5", "900", PYTHON, runner, TESTS, "--", "--dev", "uroce_u0", "--gid", gid]);
-    command.env("LD_LIBRARY_PATH", library).env_remove("UROCE_TRACE").env_remove("UROCE_DEVICE");
+    command.env("LD_LIBRARY_PATH", library()).env_remove("UROCE_TRACE").env_remove("UROCE_DEVICE");
     let output = command.stdin(Stdio::null()).output().unwrap();
     let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     assert!(output.status.success(), "{}: {complained}", output.status);
@@ -119,30 +120,4 @@ fn possible() -> bool {
     }
     let interface = namespace(INTERFACE).arg("true").stderr(Stdio::null()).status();
     interface.is_ok_and(|status| status.success()) || skip("no network namespaces for ordinary users, or no ip(8)")
-}
-
-fn skip(why: &str) -> bool {
-    assert!(env::var_os("UROCE_TEST_NO_SKIP").is_none(), "{why}");
-    // Past the test's captured output.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
-    false
-}
-
-/// A folder with the drop-in library of this build, under the name that programs look for.
-fn library() -> PathBuf {
-    // target/<profile>/deps/<this test>
-    let profile = env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "-p", "uroce-ibverbs"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    cargo.arg("--target-dir").arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().unwrap().success(), "the library could not be built");
-    let folder = profile.join("pyverbs");
-    fs::create_dir_all(&folder).unwrap();
-    let name = folder.join("libibverbs.so.1");
-    let _ = fs::remove_file(&name);
-    std::os::unix::fs::symlink("../libibverbs.so", &name).unwrap();
-    folder
 }
