@@ -12,6 +12,8 @@ mod home;
 mod hosts;
 #[path = "programs/launch.rs"]
 mod launch;
+#[path = "programs/launcher.rs"]
+mod launcher;
 #[path = "programs/perftest.rs"]
 mod perftest;
 #[path = "programs/pingpong.rs"]

@@ -72,12 +72,12 @@ fn every_operation_in_both_measures() {
 fn all_sizes() {
     let Some(hosts) = hosts() else { return };
     for (program, options) in [
-        ("ib_send_bw", "-a -n 20"),
-        ("ib_send_lat", "-a -n 20"),
-        ("ib_write_bw", "-a -n 20"),
-        ("ib_write_lat", "-a -n 20"),
-        ("ib_read_bw", "-a -n 20"),
-        ("ib_read_lat", "-a -n 20"),
+        ("ib_send_bw", "-a -n 5"),
+        ("ib_send_lat", "-a -n 5"),
+        ("ib_write_bw", "-a -n 5"),
+        ("ib_write_lat", "-a -n 5"),
+        ("ib_read_bw", "-a -n 5"),
+        ("ib_read_lat", "-a -n 5"),
     ] {
         let rows = perftest(&hosts, program, options);
         let sizes: Vec<_> = rows.iter().map(|row| row.size).collect();
@@ -90,7 +90,7 @@ fn every_mtu() {
     let of_mtu = |mtu| format!("-n 100 -m {mtu}");
     let options = [256, 512, 1024, 2048, 4096].map(of_mtu);
     let commands = |program| options.iter().map(move |options| (program, options.as_str()));
-    each(&["ib_send_bw", "ib_write_bw", "ib_read_bw"].into_iter().flat_map(commands).collect::<Vec<_>>());
+    each(&["ib_send_bw", "ib_write_bw"].into_iter().flat_map(commands).collect::<Vec<_>>());
 }
 
 #[test]
@@ -139,6 +139,5 @@ fn unreliable_transports() {
         ("ib_send_lat", "-c UD -n 200 -s 1024"),
         ("ib_send_bw", "-c UD -n 200 -s 4096 -q 2"),
         ("ib_send_lat", "-c UD -n 200 -s 64 -e"),
-        ("ib_send_bw", "-c XRC -n 200"),
     ]);
 }
