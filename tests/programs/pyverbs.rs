@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::built::library;
 use super::launch::skip;
+use super::program::library;
 
 /// Where Debian's package has them; `UROCE_RDMA_CORE_TESTS` names another place.
 const TESTS: &str = "/usr/share/doc/rdma-core/tests";
