@@ -11,15 +11,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use uroce::verbs::{Device, LinkState};
 
-/// The folder of this user, for the variables that `uroce env` prints: it stays.
+/// The folder of this user, for the variables that `uroce env` prints: it stays. Not the one in which devices answer
+/// `uroce stat`, which nobody else may enter.
 ///
 /// # Errors
 /// When it cannot be made, or belongs to somebody else.
 pub(super) fn of_user() -> Result<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("uroce"),
-        _ => std::env::temp_dir().join(format!("uroce-{uid}")),
+        Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("uroce-tree"),
+        _ => std::env::temp_dir().join(format!("uroce-tree-{uid}")),
     };
     match fs::DirBuilder::new().mode(0o755).create(&folder) {
         Ok(()) => {}
