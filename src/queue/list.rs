@@ -166,7 +166,7 @@ mod tests {
             let list = CompletionList::default();
             (0..3).for_each(|id| list.push(completion(id as u32, id)));
             let [first, second, third] = [(); 3].map(|()| list.queue.pop().unwrap());
-            [first, third].map(|entry| list.queue.push(entry));
+            [first, third].into_iter().for_each(|entry| list.queue.push(entry));
             list.remove(Qpn::new(removed));
             let taken = list.pop_aside(Some(second)).unwrap();
             let rest = ids(&list);
