@@ -10,21 +10,22 @@ mod sleep;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod wake;
 
 pub(crate) use thread::quietly;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use crossbeam_queue::SegQueue;
-use rustix::event::{EventfdFlags, eventfd};
 
 use self::engine::Engine;
+use self::wake::Wake;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -73,8 +74,6 @@ impl Driver {
         port: Box<dyn Port>,
         listener: impl Fn(Event) + Send + Sync + 'static,
     ) -> Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| Error::system("an eventfd for the progress thread", error.into()))?;
         let engine = Engine::new(endpoint, port);
         let start = engine.start();
         let shared = Arc::new(Shared {
@@ -82,9 +81,8 @@ impl Driver {
             outbox: SegQueue::new(),
             delivering: Mutex::new(()),
             listener: Box::new(listener),
-            wake,
+            wake: Wake::new()?,
             readable: RwLock::default(),
-            kicked: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             arms: AtomicU64::new(0),
             turns: AtomicU64::new(0),
@@ -138,7 +136,7 @@ impl Driver {
         let taken = engine.port.addresses().to_vec();
         drop(engine);
         // Who waits, waits on the descriptors of before.
-        self.shared.kick();
+        self.shared.wake.kick();
         taken
     }
 
@@ -246,7 +244,7 @@ impl Driver {
     pub fn attend(&self) {
         self.shared.arms.fetch_add(1, Ordering::SeqCst);
         if self.shared.resting.load(Ordering::SeqCst) {
-            self.shared.kick();
+            self.shared.wake.kick();
         }
     }
 
@@ -260,7 +258,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.kick();
+        self.shared.wake.kick();
         if let Some(thread) = self.thread.take() {
             // An error means that the thread panicked, which it has reported itself.
             let _ = thread.join();
@@ -296,12 +294,10 @@ struct Shared {
     /// Held by the one thread that empties the outbox.
     delivering: Mutex<()>,
     listener: Box<dyn Fn(Event) + Send + Sync>,
-    /// An eventfd that whoever runs the engine waits on beside the port.
-    wake: OwnedFd,
+    /// What whoever runs the engine waits on beside the port.
+    wake: Wake,
     /// The port's descriptors and `wake`.
     readable: RwLock<Arc<[RawFd]>>,
-    /// Whether `wake` was written and not read yet.
-    kicked: AtomicBool,
     /// How often a program ran the engine by polling.
     polls: AtomicU64,
     /// How often a completion queue was armed.
@@ -353,7 +349,7 @@ impl Shared {
         self.collect(&mut engine);
         drop(engine);
         if late {
-            self.kick();
+            self.wake.kick();
         }
         self.deliver();
     }
@@ -377,23 +373,6 @@ impl Shared {
             while let Some(event) = self.outbox.pop() {
                 (self.listener)(event);
             }
-        }
-    }
-
-    /// Wakes the progress thread, and who has taken its place.
-    fn kick(&self) {
-        if !self.kicked.swap(true, Ordering::SeqCst) {
-            // It fails only at 2^64 - 2 unread wake-ups.
-            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-        }
-    }
-
-    /// Takes back a wake-up. The descriptor is emptied first: a kick that comes between is not written, but its cause
-    /// is seen, because the thread looks at everything again after this.
-    fn calm(&self) {
-        if self.kicked.load(Ordering::SeqCst) {
-            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-            self.kicked.store(false, Ordering::SeqCst);
         }
     }
 }

@@ -47,7 +47,7 @@ impl Driver {
             let timeout = [pause.timeout, left()].into_iter().flatten().min();
             let readable: SmallVec<[RawFd; 8]> = shared.readable().iter().copied().chain([descriptor]).collect();
             wait(if polling { &alone } else { &readable }, &pause.writable, timeout)?;
-            shared.calm();
+            shared.wake.calm();
             if ready() {
                 return Ok(());
             }
@@ -80,7 +80,7 @@ impl<'a> Turn<'a> {
         }
         if !shared.resting.load(Ordering::SeqCst) {
             // It waits for the port, with an idea of the next timer that nobody keeps up to date now.
-            shared.kick();
+            shared.wake.kick();
         }
         Some(Self(shared))
     }
@@ -93,7 +93,7 @@ impl Drop for Turn<'_> {
         shared.relieved.store(false, Ordering::SeqCst);
         // A program that comes back soon need not wake the progress thread each time.
         if shared.dozing.load(Ordering::SeqCst) || shared.dependents.load(Ordering::SeqCst) > 0 {
-            shared.kick();
+            shared.wake.kick();
         }
     }
 }

@@ -1,3 +1,4 @@
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -216,7 +217,7 @@ fn the_thread_stands_back_while_the_program_polls() {
     // Datagrams would wake the thread; with none, kicks make it look.
     eventually(|| {
         driver.poll();
-        driver.shared.kick();
+        driver.shared.wake.kick();
         shared.resting.load(Ordering::SeqCst)
     });
     // Arming calls it back to the port.

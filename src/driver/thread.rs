@@ -72,7 +72,7 @@ fn run(shared: &Shared) {
                 shared.dozing.store(false, Ordering::SeqCst);
             }
         }
-        shared.calm();
+        shared.wake.calm();
     }
 }
 

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::built::library;
 use super::launch::skip;
 
+/// Where Debian's package has them; `UROCE_RDMA_CORE_TESTS` names another place.
 const TESTS: &str = "/usr/share/doc/rdma-core/tests";
 /// The interpreter that Debian's python3-pyverbs is for.
 const PYTHON: &str = "/usr/bin/python3";
@@ -83,7 +84,10 @@ fn run(gid: &str) -> Results {
     let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/pyverbs.py");
     let mut command = namespace(INTERFACE);
     // One that hangs is given up by the runner; the other bound is for the runner itself.
-    command.args(["timeout", "-k", "5", "900", PYTHON, runner, TESTS, "--", "--dev", "uroce_u0", "--gid", gid]);
+    command
+        .args(["timeout", "-k", "5", "900", PYTHON, runner])
+        .arg(tests())
+        .args(["--", "--dev", "uroce_u0", "--gid", gid]);
     command.env("LD_LIBRARY_PATH", library()).env_remove("UROCE_TRACE").env_remove("UROCE_DEVICE");
     let output = command.stdin(Stdio::null()).output().unwrap();
     let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
@@ -102,10 +106,14 @@ fn namespace(script: &str) -> Command {
     command
 }
 
+fn tests() -> PathBuf {
+    std::env::var_os("UROCE_RDMA_CORE_TESTS").map_or_else(|| TESTS.into(), PathBuf::from)
+}
+
 /// Whether the tests can run here; says so when they cannot.
 fn possible() -> bool {
     let pyverbs = Command::new(PYTHON).args(["-c", "import pyverbs.device"]).stderr(Stdio::null()).status();
-    if !Path::new(TESTS).exists() || !pyverbs.is_ok_and(|status| status.success()) {
+    if !tests().exists() || !pyverbs.is_ok_and(|status| status.success()) {
         return skip("rdma-core's tests need its Python (apt-get install rdma-core python3-pyverbs)");
     }
     let interface = namespace(INTERFACE).arg("true").stderr(Stdio::null()).status();

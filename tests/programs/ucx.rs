@@ -14,6 +14,8 @@ fn ucx(program: &[&str], transports: &str) -> Launch {
         .env("UCX_TLS", transports)
         .env("UCX_NET_DEVICES", "uroce_lo:1")
         .env("UCX_LOG_LEVEL", "info")
+        // TERM as well: one that hangs is ended by it, and says where.
+        .env("UCX_ERROR_SIGNALS", "ILL,SEGV,BUS,FPE,TERM")
 }
 
 /// One test of `ucx_perftest` between two processes; what the client and the server said.
@@ -137,6 +139,8 @@ fn over_ipv6() {
             .env("UCX_NET_DEVICES", "uroce_u0:1")
             .env("UCX_IB_GID_INDEX", "0")
             .env("UCX_LOG_LEVEL", "info")
+            // TERM as well: one that hangs is ended by it, and says where.
+            .env("UCX_ERROR_SIGNALS", "ILL,SEGV,BUS,FPE,TERM")
             .run();
         said.assert_says("Final:");
         said.assert_says(&format!("{transports}_verbs/uroce_u0:1"));

@@ -18,20 +18,29 @@ pub(crate) const COMMAND: &str = "clean-after";
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// The process
-    pid: i32,
+    pid: u32,
     /// The folder
     folder: PathBuf,
+    /// Be the process that watches, not the one that starts it
+    #[arg(long)]
+    watch: bool,
 }
 
-/// Starts the cleaner for this process, which is about to become the program. It has a process group of its own, so that
-/// Ctrl-C does not end it, and none of the program's files.
+/// Starts the cleaner for this process, which is about to become the program.
+///
+/// It is no child of the program, which may wait for all that it has, but one of a process that ends at once. It has a process group
+/// of its own, so that Ctrl-C does not end it, and none of the program's files.
 ///
 /// # Errors
 /// When it does not start to watch.
 pub(super) fn start(folder: &Path) -> Result<()> {
-    let mut cleaner = Command::new(std::env::current_exe()?)
-        .args([COMMAND, &std::process::id().to_string()])
-        .arg(folder)
+    let pid = std::process::id();
+    if pid == 1 {
+        // A container's first process, to which orphans come, and with which all of it ends.
+        return Ok(());
+    }
+    let arguments = Arguments { pid, folder: folder.to_owned(), watch: false };
+    let mut starter = command(&arguments)?
         .current_dir("/")
         .process_group(0)
         .stdin(Stdio::null())
@@ -40,16 +49,21 @@ pub(super) fn start(folder: &Path) -> Result<()> {
         .spawn()
         .context("the process that cleans up")?;
     let mut ready = [0];
-    let answer = cleaner.stdout.take().map(|mut output| output.read(&mut ready));
+    let answer = starter.stdout.take().map(|mut output| output.read(&mut ready));
+    let _ = starter.wait();
     match answer {
         Some(Ok(1)) => Ok(()),
         _ => bail!("the process that cleans up does not watch"),
     }
 }
 
-/// Watches, and removes the folder in the end.
+/// Watches, and removes the folder in the end; or starts the process that does.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    let pid = Pid::from_raw(arguments.pid).context("no process")?;
+    if !arguments.watch {
+        command(arguments)?.arg("--watch").spawn()?;
+        return Ok(());
+    }
+    let pid = i32::try_from(arguments.pid).ok().and_then(Pid::from_raw).context("no process")?;
     let process = pidfd_open(pid, PidfdFlags::empty()).context("the process is gone")?;
     let mut output = std::io::stdout();
     output.write_all(&[1])?;
@@ -61,4 +75,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
         // A signal.
     }
     fs::remove_dir_all(&arguments.folder).with_context(|| format!("{}", arguments.folder.display()))
+}
+
+fn command(arguments: &Arguments) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(COMMAND).arg(arguments.pid.to_string()).arg(&arguments.folder);
+    Ok(command)
 }
