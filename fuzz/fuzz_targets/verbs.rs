@@ -3,27 +3,28 @@
 #![no_main]
 
 mod calls;
+mod keys;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use uroce::endpoint::{Config, Endpoint};
-use uroce::memory::{Access, Buffer, PdNumber, Region};
+use uroce::memory::{Access, PdNumber};
 use uroce::qp::{Attributes, Capacity, Mtu, QpInit, QpType, State};
-use uroce::queue::{CompletionQueue, Extended, SrqInit, XrcdNumber};
+use uroce::queue::{Arm, CompletionQueue, Extended, SrqInit, XrcdNumber};
 use uroce::time::{Duration, Instant};
 use uroce::wire::{Arrival, MAX_DATAGRAM, Placement, Psn, Qpn, Selectivity, SrqNumber};
 use uroce::work::{AddressVector, Destination, Flush, Operation, ReceiveRequest, Remote, SendFlags, SendRequest, Sge};
 
 use calls::{Call, Place};
+use keys::Keys;
 
 const SELF: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-/// Bytes of the one region that there is at the beginning.
-const REGION: usize = 64 * 1024;
+const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 0, 0, 7));
 const QKEY: u32 = 0x1111_1111;
 const TYPES: [QpType; 6] = [QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcInitiator, QpType::XrcTarget];
-/// More queue pairs and regions make runs slower, not better.
+/// More queue pairs make runs slower, not better.
 const MOST: usize = 8;
 
 struct Program {
@@ -33,10 +34,9 @@ struct Program {
     cq: Arc<CompletionQueue>,
     /// One for RC, UC and UD, one for XRC.
     srqs: [SrqNumber; 2],
-    xrcd: XrcdNumber,
-    buffer: Arc<Buffer>,
+    xrcds: [XrcdNumber; 2],
     pairs: Vec<Qpn>,
-    keys: Vec<u32>,
+    keys: Keys,
     posted: u64,
     completed: u64,
 }
@@ -56,27 +56,14 @@ impl Program {
             Config { slot: 1, gids, mtu: Mtu::Mtu4096, seed: [7; 32], window: 64 * 1024, hold_bytes: 16 * 1024 };
         let mut endpoint = Endpoint::new(config);
         let pds = [endpoint.memory_mut().allocate_pd(), endpoint.memory_mut().allocate_pd()];
-        let buffer = Arc::new(Buffer::zeroed(REGION));
         let cq = Arc::new(CompletionQueue::new(64, 1).unwrap());
-        let xrcd = endpoint.allocate_xrcd();
-        let extended = [None, Some(Extended { domain: xrcd, cq: Arc::clone(&cq) })];
+        let xrcds = [endpoint.allocate_xrcd(), endpoint.allocate_xrcd()];
+        let extended = [None, Some(Extended { domain: xrcds[0], cq: Arc::clone(&cq) })];
         let srqs = extended
             .map(|extended| endpoint.create_srq(SrqInit { pd: pds[0], max_wr: 16, max_sge: 4, extended }).unwrap());
-        let mut program = Self {
-            endpoint,
-            now: Instant::ZERO,
-            pds,
-            cq,
-            srqs,
-            xrcd,
-            buffer,
-            pairs: Vec::new(),
-            keys: Vec::new(),
-            posted: 0,
-            completed: 0,
-        };
-        program.register(REGION, Access::LOCAL_WRITE | Access::REMOTE, 0);
-        program
+        let keys = Keys::new(&mut endpoint, pds);
+        let pairs = Vec::new();
+        Self { endpoint, now: Instant::ZERO, pds, cq, srqs, xrcds, pairs, keys, posted: 0, completed: 0 }
     }
 
     fn pair(&self, index: u8) -> Qpn {
@@ -85,22 +72,11 @@ impl Program {
         self.pairs.get(usize::from(index) % count).copied().unwrap_or(Qpn::new(u32::from(index)))
     }
 
-    fn key(&self, index: u8) -> u32 {
-        self.keys.get(usize::from(index) % (self.keys.len() + 1)).copied().unwrap_or(u32::from(index))
-    }
-
-    fn register(&mut self, length: usize, access: Access, pd: usize) {
-        let buffer = if length == REGION { Arc::clone(&self.buffer) } else { Arc::new(Buffer::zeroed(length)) };
-        if let Ok(key) = self.endpoint.memory_mut().register(Region::owned(buffer, 0, access, self.pds[pd])) {
-            self.keys.push(key);
-        }
-    }
-
     fn sges(&self, places: &[Place]) -> Vec<Sge> {
         let sge = |place: &Place| Sge {
             address: place.offset.into(),
             length: place.length.into(),
-            lkey: self.key(place.key),
+            lkey: self.keys.pick(place.key),
         };
         places.iter().filter(|place| place.key != 0xff).map(sge).collect()
     }
@@ -140,17 +116,22 @@ impl Program {
                 assert_eq!(self.endpoint.destroy_qp(qpn).is_ok(), is_there);
                 self.pairs.retain(|&other| other != qpn);
             }
-            Call::Register { length, access, other_pd } => {
-                if self.keys.len() < MOST {
-                    self.register(length.into(), Access::from_bits_truncate(access), other_pd.into());
+            Call::Register { .. }
+            | Call::Reregister { .. }
+            | Call::Deregister { .. }
+            | Call::Allocate { .. }
+            | Call::Deallocate { .. } => self.change_keys(call),
+            Call::Lend { pair, lent, part, access, iova, flags } => {
+                let access = Access::from_bits_truncate(access);
+                if let Some(operation) = self.keys.lend(lent, part, access, iova) {
+                    self.send(pair, operation, 0, &[], (flags & 0x3f, false));
                 }
             }
-            Call::Deregister { key } => {
-                let key = self.key(key);
-                let is_there = self.keys.contains(&key);
-                assert_eq!(self.endpoint.memory_mut().deregister(key).is_ok(), is_there);
-                self.keys.retain(|&other| other != key);
-            }
+            Call::ResizeCq { capacity } => drop(self.cq.resize(capacity.into())),
+            Call::Arm { solicited } => self.cq.arm(if solicited { Arm::Solicited } else { Arm::Any }),
+            Call::Multicast { pair, attach: true } => drop(self.endpoint.attach_multicast(self.pair(pair), GROUP)),
+            Call::Multicast { pair, attach: false } => drop(self.endpoint.detach_multicast(self.pair(pair), GROUP)),
+            Call::Gid { there } => self.endpoint.set_gids(if there { vec![SELF] } else { Vec::new() }),
             Call::Query { pair } => {
                 let qpn = self.pair(pair);
                 assert_eq!(self.endpoint.query_qp(qpn).is_ok(), self.pairs.contains(&qpn));
@@ -166,12 +147,30 @@ impl Program {
             }
         }
         while self.endpoint.poll_event().is_some() {}
+        while self.endpoint.poll_membership().is_some() {}
+    }
+
+    fn change_keys(&mut self, call: Call) {
+        let Self { endpoint, keys, .. } = self;
+        match call {
+            Call::Register { length, access, other_pd } => {
+                keys.register(endpoint, length.into(), Access::from_bits_truncate(access), other_pd.into());
+            }
+            Call::Reregister { key, length, access, other_pd } => {
+                let (key, length) = (keys.pick(key), length.map(usize::from));
+                keys.reregister(endpoint, key, length, Access::from_bits_truncate(access), other_pd.into());
+            }
+            Call::Deregister { key, evict } => keys.deregister(endpoint, keys.pick(key), evict),
+            Call::Allocate { lent, pages, other_pd } => keys.allocate(endpoint, lent, pages, other_pd.into()),
+            Call::Deallocate { lent } => keys.deallocate(endpoint, lent),
+            other => unreachable!("{other:?} is about something else"),
+        }
     }
 
     fn create(&mut self, qp_type: u8, shared: bool, other_pd: bool, capacity: Capacity, signal_all: bool) {
         if self.pairs.len() < MOST {
             let qp_type = TYPES[usize::from(qp_type) % TYPES.len()];
-            let xrcd = (qp_type == QpType::XrcTarget).then_some(self.xrcd);
+            let xrcd = (qp_type == QpType::XrcTarget).then_some(self.xrcds[usize::from(other_pd)]);
             let srq = shared.then_some(self.srqs[0]);
             let init = QpInit::new(self.pds[usize::from(other_pd)], Arc::clone(&self.cq), Arc::clone(&self.cq));
             let init = QpInit { qp_type, capacity, signal_all, srq, xrcd, ..init };
@@ -179,10 +178,10 @@ impl Program {
         }
     }
 
-    fn send(&mut self, pair: u8, operation: Operation, target: u8, local: &[Place; 2], (flags, inline): (u8, bool)) {
+    fn send(&mut self, pair: u8, operation: Operation, target: u8, local: &[Place], (flags, inline): (u8, bool)) {
         let id = self.posted;
-        let request = if inline {
-            SendRequest::inline(id, operation, &vec![1; usize::from(local[0].length % 600)])
+        let request = if let (true, [first, ..]) = (inline, local) {
+            SendRequest::inline(id, operation, &vec![1; usize::from(first.length % 600)])
         } else {
             SendRequest::new(id, operation, &self.sges(local))
         };
@@ -195,7 +194,7 @@ impl Program {
     }
 
     fn operation(&self, which: u8, place: Place) -> Operation {
-        let remote = Remote { address: place.offset.into(), rkey: self.key(place.key) };
+        let remote = Remote { address: place.offset.into(), rkey: self.keys.pick(place.key) };
         match which % 11 {
             0 => Operation::Send,
             1 => Operation::SendImmediate(which.into()),
@@ -210,8 +209,8 @@ impl Program {
             _ => Operation::Flush(Flush {
                 remote,
                 length: place.length.into(),
-                placement: Placement::from_bits_truncate(which),
-                selectivity: if which & 1 == 0 { Selectivity::Range } else { Selectivity::Region },
+                placement: Placement::from_bits_truncate(which >> 4),
+                selectivity: if place.offset & 1 == 0 { Selectivity::Range } else { Selectivity::Region },
             }),
         }
     }
@@ -226,7 +225,7 @@ impl Program {
     }
 
     fn connect(&mut self, pair: u8, peer: u8, [send, receive]: [u8; 2], depth: u8, retry: u8) {
-        let access = Some(Access::LOCAL_WRITE | Access::REMOTE);
+        let access = Some(Access::LOCAL_WRITE | Access::REMOTE | Access::FLUSH);
         let psn = |low: u8| Some(Psn::new(0xff_ff80_u32.wrapping_add(low.into())));
         let init = Attributes { pkey_index: Some(0), port: Some(1), access, ..to(State::Init) };
         let rtr = Attributes {
@@ -290,6 +289,7 @@ impl Program {
         for srq in self.srqs {
             self.endpoint.destroy_srq(srq).unwrap();
         }
+        self.keys.finish(&mut self.endpoint);
         self.endpoint.on_timeout(Instant::from_nanos(u64::MAX));
         assert_eq!((self.endpoint.queue_pairs(), self.endpoint.in_flight()), (0, 0));
         assert_eq!(self.endpoint.next_timeout(), None);

@@ -13,6 +13,7 @@ pub enum Call {
     Create {
         qp_type: u8,
         shared: bool,
+        /// Of the other protection domain or, on an XRC target, the other XRC domain.
         other_pd: bool,
         send: u8,
         receive: u8,
@@ -60,8 +61,47 @@ pub enum Call {
         access: u32,
         other_pd: bool,
     },
+    Reregister {
+        key: u8,
+        length: Option<u16>,
+        access: u32,
+        other_pd: bool,
+    },
+    /// Evicting takes back first what is lent of it.
     Deregister {
         key: u8,
+        evict: bool,
+    },
+    Allocate {
+        lent: Lent,
+        pages: u8,
+        other_pd: bool,
+    },
+    Deallocate {
+        lent: u8,
+    },
+    /// Posts a bind or a fast registration.
+    Lend {
+        pair: u8,
+        lent: u8,
+        part: Place,
+        access: u32,
+        iova: u16,
+        flags: u8,
+    },
+    ResizeCq {
+        capacity: u8,
+    },
+    Arm {
+        solicited: bool,
+    },
+    Multicast {
+        pair: u8,
+        attach: bool,
+    },
+    /// The only address goes, or comes back.
+    Gid {
+        there: bool,
     },
     Query {
         pair: u8,
@@ -77,6 +117,14 @@ pub enum Call {
     Poll {
         count: u8,
     },
+}
+
+/// To what a part of a region can be lent.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lent {
+    WindowOne,
+    WindowTwo,
+    Fast,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
