@@ -57,14 +57,14 @@ fn run(kernel: Kernel) {
     let mut count = 0;
     for (program, options) in pingpongs() {
         for both in [serve_in_guest(&guest, &program, &options), serve_here(&guest, &program, &options)] {
-            check(&format!("{kernel:?}: {program} {options}"), &both, "50 iters in");
+            check(&format!("{kernel:?}: {program} {options}"), &both, "50 iters in", 2);
             count += 1;
         }
     }
     for (program, options) in PERFTEST {
         let options = format!("-x 1 -F {options}");
         for both in [serve_in_guest(&guest, program, &options), serve_here(&guest, program, &options)] {
-            check(&format!("{kernel:?}: {program} {options}"), &both, "#bytes");
+            check(&format!("{kernel:?}: {program} {options}"), &both, "#bytes", 1);
             count += 1;
         }
     }
@@ -92,11 +92,12 @@ fn pingpongs() -> Vec<(String, String)> {
 /// How our end and the kernel's ended, and what they said.
 type Both = (Output, (i32, String));
 
-/// Both ended well, and said `part`.
-fn check(what: &str, (ours, (status, theirs)): &Both, part: &str) {
+/// Both ended well, and so many of them said `part`: the passive end of a one-sided operation measures nothing.
+fn check(what: &str, (ours, (status, theirs)): &Both, part: &str, ends: usize) {
     let text = String::from_utf8_lossy(&ours.stdout);
     let errors = String::from_utf8_lossy(&ours.stderr);
-    let is_fine = ours.status.success() && *status == 0 && text.contains(part) && theirs.contains(part);
+    let says = [&*text, theirs.as_str()].iter().filter(|text| text.contains(part)).count();
+    let is_fine = ours.status.success() && *status == 0 && says >= ends;
     let complaint =
         ["invalid data", "uroce: ", "Problems"].iter().find(|words| text.contains(**words) || errors.contains(**words));
     assert!(is_fine && complaint.is_none(), "{what}:\nours: {text}{errors}\nthe kernel's, {status}: {theirs}");
