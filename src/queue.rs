@@ -1,6 +1,7 @@
 //! Bounded queues between a program and the engine.
 
 mod completion;
+mod list;
 mod shared;
 
 pub use completion::{Arm, CompletionQueue, Pushed};

@@ -9,6 +9,8 @@ mod common;
 
 #[path = "interop/bench.rs"]
 mod bench;
+#[path = "programs/built.rs"]
+mod built;
 #[path = "interop/case.rs"]
 mod case;
 #[path = "interop/conformance.rs"]
@@ -23,5 +25,7 @@ mod matrix;
 mod memory;
 #[path = "interop/pingpong.rs"]
 mod pingpong;
+#[path = "interop/programs.rs"]
+mod programs;
 #[path = "interop/srq.rs"]
 mod srq;

@@ -8,8 +8,16 @@
 mod built;
 #[path = "programs/home.rs"]
 mod home;
+#[path = "programs/hosts.rs"]
+mod hosts;
 #[path = "programs/launch.rs"]
 mod launch;
+#[path = "programs/launcher.rs"]
+mod launcher;
+#[path = "programs/perftest.rs"]
+mod perftest;
+#[path = "programs/pingpong.rs"]
+mod pingpong;
 #[path = "programs/program.rs"]
 mod program;
 #[path = "programs/pyverbs.rs"]

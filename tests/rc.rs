@@ -12,10 +12,14 @@ mod forged;
 mod held;
 #[path = "rc/hostile.rs"]
 mod hostile;
+#[path = "rc/largest.rs"]
+mod largest;
 #[path = "rc/limits.rs"]
 mod limits;
 #[path = "rc/operations.rs"]
 mod operations;
+#[path = "rc/peers.rs"]
+mod peers;
 #[path = "rc/retry.rs"]
 mod retry;
 #[path = "rc/states.rs"]

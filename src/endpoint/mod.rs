@@ -201,7 +201,7 @@ impl Endpoint {
         })
     }
 
-    /// Destroys a queue pair; what was posted vanishes without a completion.
+    /// Destroys a queue pair; what was posted vanishes without a completion, and so do its completions that wait to be polled.
     ///
     /// # Errors
     /// [`Error::Missing`].
@@ -211,6 +211,7 @@ impl Endpoint {
         if let Some(srq) = pair.info().srq {
             self.srqs.leave(srq);
         }
+        pair.remove_completions();
         self.counters.add(&pair.counters());
         self.memory.release_pair(qpn);
         self.ready.remove(index);

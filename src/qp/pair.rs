@@ -1,5 +1,7 @@
 //! A queue pair: its state, and the service behind it.
 
+use std::sync::Arc;
+
 use super::common::{Common, Outcome, Surroundings};
 use super::rc::{HoldBudget, ReliableConnection};
 use super::route;
@@ -149,8 +151,20 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Takes its completions out of its completion queues, as network cards do when a queue pair is reset or destroyed
+    /// (rdma-core's `mlx5_cq_clean`): their ids name what belongs to a life that is over, and often memory that the program has
+    /// freed. The kernel's rxe leaves them, but a program that counts on that waits for ever on a card. What the shared receive
+    /// queue of an XRC domain completes elsewhere stays, as it does there.
+    pub(crate) fn remove_completions(&self) {
+        self.common.send_cq.remove(self.common.qpn);
+        if !Arc::ptr_eq(&self.common.send_cq, &self.common.receive_cq) {
+            self.common.receive_cq.remove(self.common.qpn);
+        }
+    }
+
     /// Forgets everything: requests vanish without a completion (IBTA 10.3.1.1).
     fn reset(&mut self, around: &mut Surroundings<'_>) {
+        self.remove_completions();
         around.memory.release_pair(self.common.qpn);
         self.common.attributes = Attributes::default();
         self.common.flow = None;

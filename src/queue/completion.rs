@@ -2,18 +2,18 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use crossbeam_queue::SegQueue;
-
+use super::list::CompletionList;
 use crate::error::{Error, Result};
+use crate::wire::Qpn;
 use crate::work::{Completion, Status};
 
 /// A completion queue: the engine pushes, the program pops, neither takes a lock.
 ///
 /// The list itself has no bound, and the capacity is a number beside it: so a resize moves nothing, and a program that polls
-/// meanwhile sees every completion once and in order. One thread at a time pushes or resizes: who holds the engine.
+/// meanwhile sees every completion once and in order. One thread at a time pushes, resizes or removes: who holds the engine.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    list: SegQueue<Completion>,
+    list: CompletionList,
     capacity: AtomicUsize,
     armed: AtomicU8,
     overflowed: AtomicBool,
@@ -55,7 +55,7 @@ impl CompletionQueue {
     pub fn new(capacity: usize, number: u32) -> Result<Self> {
         check(capacity)?;
         Ok(Self {
-            list: SegQueue::new(),
+            list: CompletionList::default(),
             capacity: AtomicUsize::new(capacity),
             armed: AtomicU8::new(UNARMED),
             overflowed: AtomicBool::new(false),
@@ -98,7 +98,7 @@ impl CompletionQueue {
     /// Whether none waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list.len() == 0
     }
 
     /// Whether a completion was lost for want of room.
@@ -111,6 +111,11 @@ impl CompletionQueue {
     #[must_use]
     pub fn pop(&self) -> Option<Completion> {
         self.list.pop()
+    }
+
+    /// Removes what waits of a queue pair, which starts anew or ends. Whoever polls at the same moment may still take one.
+    pub fn remove(&self, qpn: Qpn) {
+        self.list.remove(qpn);
     }
 
     /// Asks for one event. A second call before it fires can only widen what fires it (IBTA 11.4.2.2).

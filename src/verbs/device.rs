@@ -62,7 +62,8 @@ pub struct Device {
     pub mtu: Mtu,
     /// Bytes that the link carries in a packet, IP header included.
     pub link_mtu: u32,
-    /// The GUID of the node: EUI-64 of the MAC address, 0 without one.
+    /// The GUID of the node: EUI-64 of the MAC address; of an interface without one, as loopback is, a locally administered one
+    /// made of the names of host and interface.
     pub guid: u64,
     /// How it reaches the network, unless a program asks for something else.
     pub backend: Backend,
@@ -79,7 +80,7 @@ impl Device {
             gids: Self::addresses_of(interface).into_iter().map(Gid::from).collect(),
             mtu: link.and_then(Link::path_mtu).unwrap_or(Mtu::Mtu4096).min(Mtu::of_link(interface.mtu)),
             link_mtu: interface.mtu,
-            guid: interface.mac.map_or(0, guid),
+            guid: guid(interface.mac.filter(|mac| *mac != [0; 6]).unwrap_or_else(|| stand_in(&interface.name))),
             backend: link.map_or(Backend::Udp, |link| link.backend),
         }
     }
@@ -116,7 +117,7 @@ impl Device {
 }
 
 /// The devices of this host (`ibv_get_device_list(3)`): one for each interface that has an address. An interface with a
-/// link has the link's name only.
+/// link has the link's name only. Loopback comes last: many programs take the first device, and want one that leads somewhere.
 ///
 /// ```
 /// for device in uroce::verbs::devices()? {
@@ -131,7 +132,10 @@ impl Device {
 pub fn devices() -> Result<Vec<Device>> {
     let interfaces = interfaces().map_err(|error| Error::system("listing the network interfaces", error))?;
     let links = links::list()?;
-    Ok(interfaces.iter().flat_map(|interface| devices_of(interface, &links)).collect())
+    let mut devices: Vec<_> = interfaces.iter().flat_map(|interface| devices_of(interface, &links)).collect();
+    // A stable sort: the others keep their order.
+    devices.sort_by_key(|device| device.loopback);
+    Ok(devices)
 }
 
 /// The devices on one interface: those of its links, or the one of its own.
@@ -162,7 +166,19 @@ pub(super) fn find(name: &str) -> Result<Device> {
 
 /// EUI-64 of a MAC address, as IPv6 interface identifiers have it (RFC 4291, appendix A).
 fn guid([a, b, c, d, e, f]: [u8; 6]) -> u64 {
-    if [a, b, c, d, e, f] == [0; 6] { 0 } else { u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]) }
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// A MAC address for an interface that has none: locally administered, of no group, and the same each time. Programs take a GUID
+/// of zero for a device that does not work.
+fn stand_in(interface: &str) -> [u8; 6] {
+    let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    // FNV-1a: all that is wanted is that different names make different numbers.
+    let bytes = host.iter().chain(interface.as_bytes());
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let [a, b, c, d, e, f, ..] = hash.to_be_bytes();
+    [a & 0xfc | 2, b, c, d, e, f]
 }
 
 #[cfg(test)]
@@ -191,6 +207,22 @@ mod tests {
         assert_eq!(gids, ["fe80::1", "192.0.2.1", "2001:db8::1"]);
         assert_eq!((device.name.as_str(), device.mtu), ("uroce_eth0", Mtu::Mtu1024));
         assert_eq!(device.guid, 0x0000_5eff_fe10_0001);
+    }
+
+    #[test]
+    fn an_interface_without_a_mac_address_has_a_guid_of_its_own() {
+        let guid = |name: &str, mac| Device::new(&Interface { name: name.into(), mac, ..interface() }, None).guid;
+        let lo = guid("lo", Some([0; 6]));
+        assert_eq!((lo, lo), (guid("lo", None), guid("lo", Some([0; 6]))));
+        assert_ne!(lo, guid("tun0", None));
+        // The bit for universal addresses is clear, and so is that of groups.
+        assert_eq!((lo >> 56 & 3, lo >> 24 & 0xffff), (0, 0xfffe));
+    }
+
+    #[test]
+    fn loopback_comes_last() {
+        let loopback: Vec<_> = devices().unwrap().iter().map(|device| device.loopback).collect();
+        assert!(loopback.is_sorted() && loopback.last() == Some(&true), "{loopback:?}");
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl QpConfig {
     }
 }
 
-/// A queue pair (`ibv_create_qp(3)`). Dropping it destroys it: what was posted does not complete any more.
+/// A queue pair (`ibv_create_qp(3)`). Dropping it destroys it: what was posted does not complete any more, and completions of it
+/// that were not polled are gone.
 ///
 /// Most programs need [`local`](Self::local), to tell the peer, and [`connect`](Self::connect), once the peer has told;
 /// [`modify`](Self::modify) is the long way.

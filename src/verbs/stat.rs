@@ -8,11 +8,11 @@
 //! `UROCE_PUBLISH=0`.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -185,8 +185,11 @@ impl Publisher {
             return None;
         }
         let folder = folders().into_iter().find(|folder| {
-            // It may be there already; whose it is counts.
+            // It may be there already, with a mode of somebody else's making; whose it is counts.
             let _ = DirBuilder::new().mode(0o700).create(folder);
+            if belongs_to_us(folder) {
+                let _ = fs::set_permissions(folder, Permissions::from_mode(0o700));
+            }
             is_ours(folder)
         })?;
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +254,10 @@ fn folders() -> Vec<PathBuf> {
 
 /// Whether it is a folder of this user that nobody else may enter: in /tmp anybody could have made one of this name.
 fn is_ours(folder: &Path) -> bool {
-    fs::symlink_metadata(folder).is_ok_and(|about| {
-        about.is_dir() && about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o077 == 0
-    })
+    belongs_to_us(folder) && fs::symlink_metadata(folder).is_ok_and(|about| about.mode() & 0o077 == 0)
+}
+
+fn belongs_to_us(folder: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(folder).is_ok_and(|about| about.is_dir() && about.uid() == user)
 }

@@ -1,12 +1,13 @@
 //! `uroce pingpong` with the kernel's `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` or `ibv_srq_pingpong` at the other
 //! end, either one as the server. Their TCP connection is always over IPv4: the kernel's tools listen on nothing else.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use crate::bench::exclusively;
+use crate::built;
 use crate::common::guest::{Guest, HOST_V4, Kernel};
 
 /// How the two are run.
@@ -32,7 +33,7 @@ fn play(kernel: Kernel) {
     let Some(guest) = Guest::up(kernel) else { return };
     let _link = exclusively();
     guest.enter();
-    let uroce = uroce();
+    let uroce = built::folder().join("uroce");
     let v4 = |service, options| Run { service, gid_index: 1, options };
     let v6 = |service, options| Run { service, gid_index: 2, options };
     let runs = [
@@ -112,12 +113,4 @@ fn pingpong(uroce: &Path, run: &Run) -> Command {
         .args(["pingpong", run.service, "-d", "uroce_br0", "-g", &run.gid_index.to_string()])
         .args(run.options.split_whitespace());
     command
-}
-
-/// The command, built beside this test.
-fn uroce() -> PathBuf {
-    let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "uroce-cli"]).status();
-    assert!(built.is_ok_and(|status| status.success()), "the uroce command does not build");
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(2).unwrap().join("uroce")
 }

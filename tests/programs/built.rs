@@ -1,10 +1,9 @@
 //! The command and the libraries, as this source makes them, in the profile of this test.
 
-use std::os::unix::fs::symlink;
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::{env, fs};
 
 /// The folder with the command and the libraries in it, built once.
 pub(crate) fn folder() -> &'static Path {
@@ -20,19 +19,5 @@ pub(crate) fn folder() -> &'static Path {
         }
         assert!(cargo.status().unwrap().success(), "the drop-in library does not build");
         folder
-    })
-}
-
-/// A folder with nothing but the library in it, under the name that programs look for.
-pub(crate) fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let library = folder().join("programs");
-        fs::create_dir_all(&library).unwrap();
-        let name = library.join("libibverbs.so.1");
-        let _ = fs::remove_file(&name);
-        // Another run of these tests may make it at the same time.
-        symlink("../libibverbs.so", &name).or_else(|error| if name.exists() { Ok(()) } else { Err(error) }).unwrap();
-        library
     })
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::built;
 
 /// The user that has no privilege.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 /// A program that runs for so long hangs, on any machine: it is ended, which fails the test.
 const PATIENCE: &str = "180";
 
@@ -35,7 +35,7 @@ pub(crate) fn skip(why: &str) -> bool {
 }
 
 /// Whether programs are to run as [`NOBODY`].
-fn gives_up_root() -> bool {
+pub(crate) fn gives_up_root() -> bool {
     static GIVES_UP: OnceLock<bool> = OnceLock::new();
     *GIVES_UP.get_or_init(|| {
         let mut version = Command::new(built::folder().join("uroce"));
@@ -52,6 +52,12 @@ pub(crate) struct Said {
 }
 
 impl Said {
+    /// It ended well.
+    #[track_caller]
+    pub(crate) fn assert_success(&self) {
+        assert!(self.success, "{}:\n{}", self.what, self.text);
+    }
+
     /// It ended well, and complained of nothing.
     #[track_caller]
     pub(crate) fn assert_fine(&self) {
@@ -125,14 +131,20 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Waits until it listens on this TCP port of IPv4, or has ended.
-    pub(crate) fn listens(mut self, port: u16) -> Self {
+    /// Waits until it listens on this TCP port, or has ended.
+    pub(crate) fn listens(self, port: u16) -> Self {
+        self.listens_in("self", port)
+    }
+
+    /// The same in the network namespace of this process.
+    pub(crate) fn listens_in(mut self, pid: &str, port: u16) -> Self {
         let listens = || {
-            let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+            let sockets =
+                ["tcp", "tcp6"].map(|of| fs::read_to_string(format!("/proc/{pid}/net/{of}")).unwrap_or_default());
             // State 0A is LISTEN.
             let (address, state) = (format!(":{port:04X}"), "0A");
             let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-            sockets.lines().map(fields).any(|f| f[1].ends_with(&address) && f[3] == state)
+            sockets.concat().lines().map(fields).any(|f| f[1].ends_with(&address) && f[3] == state)
         };
         while self.child.try_wait().unwrap().is_none() && !listens() {
             std::thread::sleep(Duration::from_millis(10));

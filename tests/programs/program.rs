@@ -1,9 +1,12 @@
 //! Programs in C, compiled against the installed headers and run on the drop-in library.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 
-use super::built::library;
+use super::built;
 use super::launch::skip;
 
 /// A program of this folder, compiled.
@@ -52,6 +55,20 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.binary);
+        let _ = fs::remove_file(&self.binary);
     }
+}
+
+/// A folder with nothing but the library in it, under the name that programs look for.
+pub(crate) fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let library = built::folder().join("programs");
+        fs::create_dir_all(&library).unwrap();
+        let name = library.join("libibverbs.so.1");
+        let _ = fs::remove_file(&name);
+        // Another run of these tests may make it at the same time.
+        symlink("../libibverbs.so", &name).or_else(|error| if name.exists() { Ok(()) } else { Err(error) }).unwrap();
+        library
+    })
 }

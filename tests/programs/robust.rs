@@ -74,3 +74,9 @@ fn threads_may_post_poll_and_change_objects_at_once() {
 fn a_bind_that_is_refused_may_be_posted_again() {
     passes("windows", &[]);
 }
+
+/// A second domain of the same file was another domain, silently, and no message went from one to the other.
+#[test]
+fn an_xrc_domain_is_shared_by_its_file() {
+    passes("xrcd", &[]);
+}

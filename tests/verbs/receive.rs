@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use uroce::verbs::{
-    AsyncEvent, Peer, QpType, ReceiveRequest, SendFlags, SharedReceiveQueue, SrqConfig, SrqInfo, State, Tag,
+    AsyncEvent, Attributes, Peer, QpType, ReceiveRequest, SendFlags, SharedReceiveQueue, SrqConfig, SrqInfo, State, Tag,
 };
 
 use super::*;
@@ -293,5 +293,49 @@ fn queue_pairs_are_destroyed_with_traffic_in_flight() {
         drop(region);
         drop(b);
         while cq.poll_one().is_some() {}
+    }
+}
+
+/// What network cards do, and rdma-core's tests count on: a queue pair that starts anew, or is no more, leaves no completions
+/// behind whose ids name what belonged to its old life. Those of others stay, in their order.
+#[test]
+fn a_queue_pair_that_is_reset_or_destroyed_takes_its_completions_along() {
+    let side = Side::new();
+    let other = side.pd.create_qp(&QpConfig::new(&side.cq, &side.cq)).unwrap();
+    let flush = |qp: &QueuePair, ids: std::ops::Range<u64>| {
+        qp.modify(&Attributes { state: Some(State::Error), ..Attributes::default() }).unwrap();
+        qp.post_receive(ids.map(|id| ReceiveRequest::new(id, &[]))).unwrap();
+    };
+    let to_init = Attributes {
+        state: Some(State::Init),
+        pkey_index: Some(0),
+        port: Some(1),
+        access: Some(Access::empty()),
+        ..Attributes::default()
+    };
+    for destroys in [false, true] {
+        side.qp.modify(&to_init).unwrap();
+        flush(&side.qp, 0..2);
+        other.modify(&to_init).unwrap();
+        flush(&other, 10..12);
+        flush(&side.qp, 2..4);
+        flush(&other, 12..14);
+        let reset = Attributes { state: Some(State::Reset), ..Attributes::default() };
+        if destroys {
+            let Side { cq, qp, .. } = side;
+            drop(qp);
+            let ids: Vec<_> = std::iter::from_fn(|| cq.poll_one()).map(|completion| completion.id).collect();
+            assert_eq!(ids, [10, 11, 12, 13]);
+            break;
+        }
+        side.qp.modify(&reset).unwrap();
+        assert_eq!(side.cq.poll_one().map(|completion| completion.id), Some(10));
+        // The new life's completions come after those of the others.
+        side.qp.modify(&to_init).unwrap();
+        flush(&side.qp, 4..6);
+        let ids: Vec<_> = std::iter::from_fn(|| side.cq.poll_one()).map(|completion| completion.id).collect();
+        assert_eq!(ids, [11, 12, 13, 4, 5]);
+        side.qp.modify(&reset).unwrap();
+        other.modify(&reset).unwrap();
     }
 }

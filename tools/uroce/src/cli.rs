@@ -32,7 +32,7 @@ pub(crate) enum Command {
 const EXAMPLES: &str = "\
 Examples:
   uroce demo                        two processes here, every operation, beside TCP
-  uroce devices                     the devices: uroce_lo, uroce_eth0, ...
+  uroce devices                     the devices: uroce_eth0, ..., uroce_lo
   uroce perf write bw               be a server for measurements
   uroce perf write bw 192.0.2.1     measure RDMA WRITE bandwidth to it
   uroce pingpong 192.0.2.1          exchange messages with ibv_rc_pingpong there

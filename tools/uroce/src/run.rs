@@ -10,7 +10,7 @@ mod program;
 mod tree;
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let program = program::find(name)?;
     let variables = variables(&arguments.options)?;
     let tree = tempfile::Builder::new().prefix("uroce-").tempdir().context("a folder for the devices' files")?;
-    tree::write(tree.path(), &shown(&arguments.options)?)?;
+    write_tree(tree.path(), &arguments.options)?;
     let environment = variables.with_tree(tree.path())?;
     cleaner::start(tree.path())?;
     // From here on the cleaner takes it away.
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 pub(crate) fn env(arguments: &EnvArguments) -> Result<()> {
     let variables = variables(&arguments.options)?;
     let tree = tree::of_user()?;
-    tree::write(&tree, &shown(&arguments.options)?)?;
+    write_tree(&tree, &arguments.options)?;
     for (name, value) in variables.with_tree(&tree)? {
         let value = value.to_string_lossy();
         if arguments.docker {
@@ -135,6 +135,11 @@ fn variables(options: &Options) -> Result<Variables> {
         pcap,
         trace: options.trace,
     })
+}
+
+/// Describes what the program is to see.
+fn write_tree(folder: &Path, options: &Options) -> Result<()> {
+    tree::write(folder, &shown(options)?, !options.devices.is_empty())
 }
 
 /// The devices that the program is to see.

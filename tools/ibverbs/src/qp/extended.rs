@@ -158,7 +158,10 @@ extern "C" fn wr_start(qp: *mut abi::QpEx) {
     });
 }
 
-/// Posts the list, all or nothing; returns 0 or an errno.
+/// Posts the list; returns 0 or an errno. Nothing is posted when a request or a setter was wrong in itself. What only the
+/// engine refuses (a full send queue, a message that is too long) stops the list there, as with `ibv_post_send`: what was begun
+/// before it is posted. The interface has no way to tell how many those are, so a program that sees an error moves the queue pair
+/// to the error state, whose flushed completions tell.
 extern "C" fn wr_complete(qp: *mut abi::QpEx) -> c_int {
     build(qp, libc::EINVAL, |handle, building| {
         let mut requests = std::mem::take(&mut building.requests);

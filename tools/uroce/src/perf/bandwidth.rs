@@ -13,6 +13,9 @@ use super::session::Session;
 const PARTS: u32 = 20;
 /// The largest message that is posted inline.
 const INLINE: usize = 512;
+/// How often, and after what times, this end looks for late messages where their arrival is counted.
+const QUIET_LOOKS: u32 = 5;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// Runs messages of `size` bytes: up to `goal`, or none of its own without.
 pub(super) fn run(
@@ -23,6 +26,7 @@ pub(super) fn run(
     role: Role,
 ) -> Result<Traffic> {
     let mut pump = Pump::new(session, size, goal);
+    let mut quiet = 0;
     let mut announced = role == Role::Server;
     loop {
         pump.post(session)?;
@@ -31,6 +35,7 @@ pub(super) fn run(
             let completion = session.completions.get(index);
             if completion.kind == CompletionKind::Receive {
                 session.owe(completion.id as usize);
+                pump.received += 1;
             } else {
                 pump.complete(completion.id);
             }
@@ -52,6 +57,12 @@ pub(super) fn run(
             announced = true;
         }
         if count == 0 && control.has_message()? {
+            // What the peer sent before it said so is on its way through this end.
+            if session.plan.counts_arrivals() && quiet < QUIET_LOOKS {
+                quiet += 1;
+                std::thread::sleep(BETWEEN_LOOKS);
+                continue;
+            }
             session.repost(1)?;
             return Ok(pump.traffic());
         }
@@ -67,6 +78,8 @@ struct Pump {
     /// When to stop, for a goal in time.
     deadline: Option<Instant>,
     completed: u64,
+    /// Messages of the peer's that came.
+    received: u64,
     /// How many were complete when the clock was read last.
     noted: u64,
     peak: Peak,
@@ -97,7 +110,7 @@ impl Pump {
             Some(Goal::Time(time)) => Some(start + time),
             _ => None,
         };
-        Self { size, lanes, start, end: start, deadline, completed: 0, noted: 0, peak }
+        Self { size, lanes, start, end: start, deadline, completed: 0, received: 0, noted: 0, peak }
     }
 
     /// Posts what the depth of the queues allows.
@@ -148,7 +161,7 @@ impl Pump {
 
     fn traffic(&self) -> Traffic {
         let seconds = (self.end - self.start).as_secs_f64();
-        let traffic = Traffic { messages: self.completed, seconds, peak_rate: 0.0 };
+        let traffic = Traffic { messages: self.completed, seconds, peak_rate: 0.0, received: self.received };
         Traffic { peak_rate: self.peak.rate.max(traffic.rate()), ..traffic }
     }
 }
@@ -173,6 +186,7 @@ fn post_list(session: &Session, index: usize, flow: &mut Flow, size: u32, count:
             Some(bytes) if inline => SendRequest::inline(id, work, bytes),
             _ => SendRequest::new(id, work, &[local]),
         };
+        let request = lane.addressed(request);
         if unsignalled < plan.moderation && !(must_signal_last && turn == last) {
             return request.with_flags(SendFlags::empty());
         }

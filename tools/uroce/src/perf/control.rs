@@ -55,7 +55,7 @@ pub(super) enum Side {
 /// The name in [`Message::Hello`].
 const PROGRAM: &str = "uroce perf";
 /// The conversation described here.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest line.
 const LINE: u64 = 1 << 20;
 /// How long the other end may take for an answer that needs no measuring.

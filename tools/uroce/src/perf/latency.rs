@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use uroce::verbs::{CompletionKind, SendFlags, SendRequest};
 
 use super::bandwidth;
 use super::control::{Control, Message, unexpected};
-use super::plan::{Goal, Operation, Role};
+use super::plan::{Connection, Goal, Operation, Role};
 use super::session::Session;
 
 /// Times of messages in nanoseconds, whole round trips where turns are taken.
@@ -121,7 +121,7 @@ impl Turns {
         let signalled = !plan.operation.takes_turns() || turn.is_multiple_of(every);
         let flags = if signalled { SendFlags::SIGNALED } else { SendFlags::empty() };
         let Some(lane) = session.lanes.first() else { bail!("no queue pair") };
-        lane.qp.post_send([request.with_flags(flags)])?;
+        lane.qp.post_send([lane.addressed(request).with_flags(flags)])?;
         session.repost(session.receive_list())
     }
 
@@ -177,6 +177,9 @@ fn await_kind(session: &mut Session, control: &mut Control, wanted: fn(Completio
 
 /// Whether the peer has said something over the conversation, after which no message comes.
 fn silent(session: &mut Session, control: &mut Control) -> Result<bool> {
-    session.completions.check_patience()?;
+    session.completions.check_patience().with_context(|| match session.plan.connection {
+        Connection::Rc => "the peer does not answer".to_owned(),
+        lossy => format!("a message was lost, which {} does not make up for", lossy.title()),
+    })?;
     control.has_message()
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use uroce::verbs::Mtu;
 
-use super::plan::{Amount, Atomic, Measure, Operation, Plan};
+use super::plan::{Amount, Atomic, Connection, Measure, Operation, Plan};
 use crate::device::{self, Backend};
 
 /// Measure bandwidth or latency between two hosts, or two programs of one
@@ -29,10 +29,13 @@ pub(crate) struct Arguments {
     /// How to reach the network
     #[arg(long, value_name = "BACKEND")]
     pub(super) backend: Option<Backend>,
-    /// Bytes of a message; 65536 for bandwidth, 2 for latency and 8 for atomics by default
+    /// Transport; UC and UD do not make up for what is lost
+    #[arg(short, long, value_name = "TYPE", default_value = "RC", ignore_case = true)]
+    connection: Connection,
+    /// Bytes of a message; 65536 (on UD 1024) for bandwidth, 2 for latency and 8 for atomics by default
     #[arg(short, long, conflicts_with = "all")]
     size: Option<u32>,
-    /// All sizes from 2 bytes to 8 MiB
+    /// All sizes from 2 bytes to 8 MiB; on UD to the path MTU (-m, or 1024)
     #[arg(short, long)]
     all: bool,
     /// Messages of each size; 5000 for bandwidth and 1000 for latency by default
@@ -96,9 +99,13 @@ Examples:
   uroce perf write bw 192.0.2.1             RDMA WRITE bandwidth to the server on 192.0.2.1
   uroce perf send lat -a 192.0.2.1          latency of SEND for every size
   uroce perf read bw -q 4 -s 4096 -D 10 --report_gbits 192.0.2.1
+  uroce perf send bw -c UD 192.0.2.1        datagrams: tells how many arrived
   uroce perf tcp bw 192.0.2.1               the same host by TCP, to compare";
 
 impl Arguments {
+    /// What every link of Ethernet's usual 1500 bytes carries.
+    const USUAL_MTU: Mtu = Mtu::Mtu1024;
+
     /// What the client wants to be done.
     pub(super) fn plan(&self) -> Result<Plan> {
         let (operation, measure) = (self.operation, self.measure);
@@ -114,6 +121,7 @@ impl Arguments {
         let plan = Plan {
             operation,
             measure,
+            connection: self.connection,
             sizes: self.sizes()?,
             amount,
             queue_pairs: self.queue_pairs,
@@ -137,8 +145,15 @@ impl Arguments {
             (Operation::Atomic, _, None | Some(8)) if !self.all => Ok(vec![8]),
             (Operation::Atomic, ..) => bail!("an atomic operation has 8 bytes: leave out -s and -a"),
             (Operation::Udp, ..) if self.all => Ok((1..=15).map(|power| 1 << power).collect()),
+            _ if self.all && self.connection == Connection::Ud => {
+                let mtu = self.mtu.unwrap_or(Self::USUAL_MTU).bytes();
+                Ok((1..=mtu.ilog2()).map(|power| 1 << power).collect())
+            }
             _ if self.all => Ok((1..=23).map(|power| 1 << power).collect()),
             (_, _, Some(size)) => Ok(vec![size]),
+            (_, Measure::Bw, None) if self.connection == Connection::Ud => {
+                Ok(vec![self.mtu.unwrap_or(Self::USUAL_MTU).bytes()])
+            }
             (_, Measure::Bw, None) => Ok(vec![65536]),
             (_, Measure::Lat, None) => Ok(vec![2]),
         }

@@ -48,6 +48,31 @@ impl Operation {
     }
 }
 
+/// The transport of queue pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "UPPERCASE")]
+#[value(rename_all = "UPPER")]
+pub(crate) enum Connection {
+    /// Reliable connection: every operation
+    #[default]
+    Rc,
+    /// Unreliable connection: SEND and WRITE
+    Uc,
+    /// Unreliable datagrams: SEND of up to one packet
+    Ud,
+}
+
+impl Connection {
+    /// As perftest and the specification write it.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        }
+    }
+}
+
 /// Which number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -133,6 +158,7 @@ impl Amount {
 pub(crate) struct Plan {
     pub(crate) operation: Operation,
     pub(crate) measure: Measure,
+    pub(crate) connection: Connection,
     /// Bytes of messages, one run each, growing.
     pub(crate) sizes: Vec<u32>,
     pub(crate) amount: Amount,
@@ -162,6 +188,7 @@ impl Plan {
         Self {
             operation,
             measure,
+            connection: Connection::Rc,
             sizes: vec![size],
             amount,
             queue_pairs: 1,
@@ -205,8 +232,43 @@ impl Plan {
             bail!("nothing to measure: -n and -D must be more than 0");
         }
         ensure!(self.operation != Operation::Atomic || self.sizes == [8], "an atomic operation has 8 bytes");
+        self.check_connection()?;
         self.check_combination()
     }
+
+    /// What the transport cannot do.
+    fn check_connection(&self) -> Result<()> {
+        let (connection, operation) = (self.connection.title(), self.operation);
+        if self.connection != Connection::Rc && operation.uses_sockets() {
+            bail!("{} has no queue pairs: leave out -c", operation.title());
+        }
+        let able = match self.connection {
+            Connection::Rc => true,
+            Connection::Uc => matches!(operation, Operation::Send | Operation::Write),
+            Connection::Ud => operation == Operation::Send,
+        };
+        let all = if self.connection == Connection::Uc { "SEND and WRITE are" } else { "SEND is" };
+        ensure!(able, "{connection} cannot do {}: {all} what it has", operation.title());
+        // Both ends look again when they know the path between them.
+        self.check_datagrams(self.path_mtu.unwrap_or(Self::LARGEST_MTU))
+    }
+
+    /// Whether every message fits into a packet of this path MTU, where it must.
+    pub(super) fn check_datagrams(&self, path_mtu: u32) -> Result<()> {
+        let largest = self.largest();
+        if self.connection == Connection::Ud && largest > path_mtu {
+            bail!("-s {largest}: a message on UD is one packet, of {path_mtu} bytes at most here");
+        }
+        Ok(())
+    }
+
+    /// Whether messages may be lost, and those that arrive are counted: by receive requests.
+    pub(super) fn counts_arrivals(&self) -> bool {
+        self.connection != Connection::Rc && self.operation == Operation::Send
+    }
+
+    /// The largest path MTU there is.
+    const LARGEST_MTU: u32 = 4096;
 
     fn check_combination(&self) -> Result<()> {
         let latency = self.measure == Measure::Lat;
@@ -236,6 +298,8 @@ pub(crate) struct Traffic {
     pub(crate) seconds: f64,
     /// Messages a second, in the best part of the run.
     pub(crate) peak_rate: f64,
+    /// Messages of the peer's that arrived, where receive requests tell.
+    pub(crate) received: u64,
 }
 
 impl Traffic {
@@ -274,6 +338,14 @@ mod tests {
         assert!(wrong(|plan| plan.moderation = 0).starts_with("-Q 0"));
         assert!(wrong(|plan| plan.operation = Operation::Udp).contains("lat"));
         assert!(wrong(|plan| plan.operation = Operation::Atomic).contains("8 bytes"));
+        assert_eq!(
+            wrong(|plan| (plan.connection, plan.operation) = (Connection::Uc, Operation::Read)),
+            "UC cannot do RDMA_Read: SEND and WRITE are what it has"
+        );
+        assert!(
+            wrong(|plan| (plan.connection, plan.operation) = (Connection::Ud, Operation::Write)).contains("SEND is")
+        );
+        assert!(wrong(|plan| (plan.connection, plan.sizes) = (Connection::Ud, vec![4097])).contains("of 4096 bytes"));
         assert!(wrong(|plan| (plan.measure, plan.queue_pairs) = (Measure::Lat, 2)).contains("-q"));
     }
 }

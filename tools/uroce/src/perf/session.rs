@@ -2,13 +2,14 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use uroce::verbs::{
-    self, Access, Capacity, ConnectOptions, Context, Counters, MemoryRegion, Mtu, Peer, PortCounters, QpConfig,
-    QueuePair, ReceiveRequest, Remote, Sge, random_psn,
+    self, Access, AddressVector, Capacity, ConnectOptions, Context, Counters, Destination, Grh, MemoryRegion, Mtu,
+    Peer, PortCounters, ProtectionDomain, QpConfig, QpType, QueuePair, ReceiveRequest, Remote, SendRequest, Sge,
+    random_psn,
 };
 
 use super::completions::Completions;
 use super::control::Side;
-use super::plan::{Atomic, Operation, Plan, Role};
+use super::plan::{Atomic, Connection, Operation, Plan, Role};
 
 /// Bytes that the messages of one queue pair wander through, when they are smaller: more would measure the caches.
 const AREA: usize = 256 << 10;
@@ -16,6 +17,8 @@ const AREA: usize = 256 << 10;
 const ALIGN: usize = 64;
 /// Receive requests are posted again in lists of up to so many.
 const RECEIVE_LIST: u32 = 32;
+/// Lets datagrams in; any number that both ends know.
+const QKEY: u32 = 0x7065_7266;
 
 /// One end: connected queue pairs, their completion queue, and one region for all.
 pub(super) struct Session {
@@ -23,6 +26,7 @@ pub(super) struct Session {
     pub(super) lanes: Vec<Lane>,
     pub(super) completions: Completions,
     region: MemoryRegion,
+    pd: ProtectionDomain,
     context: Context,
     /// Bytes of an area: of each queue pair one that is sent from, and one that is received into.
     area: usize,
@@ -35,6 +39,8 @@ pub(super) struct Lane {
     own: Peer,
     /// The start of the peer's areas of this queue pair.
     remote: Remote,
+    /// Where datagrams go.
+    destination: Option<Destination>,
     /// Receive requests that were used up and are to be posted again.
     owed: u32,
 }
@@ -48,21 +54,22 @@ impl Session {
             format!("{entries} completions for {} queue pairs: choose less with -q, -t or -r", plan.queue_pairs)
         })?;
         let pd = context.alloc_pd();
-        let area = stride(plan.largest()).max(AREA);
+        let area = stride(plan.room()).max(AREA);
         let access = Access::LOCAL_WRITE | Access::REMOTE;
         let region = pd.register(area * 2 * plan.queue_pairs as usize, access)?;
         let address = context.address(gid_index)?;
         let mut lanes = Vec::new();
         for _ in 0..plan.queue_pairs {
-            let config = QpConfig { capacity: plan.capacity(), ..QpConfig::new(&cq, &cq) };
+            let (qp_type, capacity) = (plan.qp_type(), plan.capacity());
+            let config = QpConfig { qp_type, capacity, ..QpConfig::new(&cq, &cq) };
             let qp = pd.create_qp(&config)?;
             qp.to_init(&ConnectOptions::default())?;
             let own = qp.local(random_psn()).at(address);
-            lanes.push(Lane { qp, own, remote: Remote::default(), owed: plan.receives() });
+            lanes.push(Lane { qp, own, remote: Remote::default(), destination: None, owed: plan.receives() });
         }
         let path_mtu = context.device().mtu;
         let completions = Completions::new(context.clone(), cq, channel, &plan, role);
-        let mut session = Self { plan, lanes, completions, region, context, area, path_mtu };
+        let mut session = Self { plan, lanes, completions, region, pd, context, area, path_mtu };
         session.warm()?;
         session.repost(1)?;
         Ok(session)
@@ -87,6 +94,7 @@ impl Session {
         let bytes = self.path_mtu.bytes().min(*path_mtu).min(self.plan.path_mtu.unwrap_or(u32::MAX));
         self.path_mtu =
             Mtu::from_bytes(bytes).with_context(|| format!("a path MTU of {bytes} bytes does not exist"))?;
+        self.plan.check_datagrams(bytes)?;
         let options = ConnectOptions {
             path_mtu: Some(self.path_mtu),
             source_gid_index: Some(gid_index),
@@ -96,7 +104,7 @@ impl Session {
         };
         for (index, (lane, peer)) in self.lanes.iter_mut().zip(peers).enumerate() {
             let peer: Peer = peer.parse()?;
-            lane.qp.connect(lane.own.psn, &peer, &options).with_context(|| format!("cannot connect to {peer}"))?;
+            lane.join(&self.pd, &peer, &options).with_context(|| format!("cannot connect to {peer}"))?;
             let offset = (index * 2 * self.area) as u64;
             lane.remote = Remote { address: address.wrapping_add(offset), rkey: *rkey };
         }
@@ -137,14 +145,14 @@ impl Session {
     /// Posts receive requests again on each queue pair that has used up `least`.
     pub(super) fn repost(&mut self, least: u32) -> Result<()> {
         for index in 0..self.lanes.len() {
-            let largest = self.plan.largest();
+            let room = self.plan.room();
             let start = (index * 2 + 1) * self.area;
-            let places = (self.area / stride(largest)) as u32;
+            let places = (self.area / stride(room)) as u32;
             let Some(lane) = self.lanes.get_mut(index).filter(|lane| lane.owed >= least) else { continue };
             let (region, id) = (&self.region, index as u64);
             let request = |n: u32| {
-                let offset = start + (n % places) as usize * stride(largest);
-                ReceiveRequest::new(id, &[region.sge(offset, largest)])
+                let offset = start + (n % places) as usize * stride(room);
+                ReceiveRequest::new(id, &[region.sge(offset, room)])
             };
             lane.qp.post_receive((0..lane.owed).map(request))?;
             lane.owed = 0;
@@ -196,7 +204,39 @@ impl Session {
     }
 }
 
+impl Lane {
+    /// Makes it ready to send to its peer.
+    fn join(&mut self, pd: &ProtectionDomain, peer: &Peer, options: &ConnectOptions) -> Result<()> {
+        if self.qp.qp_type() != QpType::Ud {
+            return Ok(self.qp.connect(self.own.psn, peer, options)?);
+        }
+        self.qp.start(self.own.psn, QKEY)?;
+        let source_gid_index = options.source_gid_index.unwrap_or_default();
+        let ah = pd.create_ah(&AddressVector { source_gid_index, ..AddressVector::to(peer.address) })?;
+        self.destination = Some(ah.at(peer.qpn, QKEY));
+        Ok(())
+    }
+
+    /// The same request for the peer: a datagram says who it is for.
+    pub(super) fn addressed(&self, request: SendRequest) -> SendRequest {
+        SendRequest { destination: self.destination, ..request }
+    }
+}
+
 impl Plan {
+    fn qp_type(&self) -> QpType {
+        match self.connection {
+            Connection::Rc => QpType::Rc,
+            Connection::Uc => QpType::Uc,
+            Connection::Ud => QpType::Ud,
+        }
+    }
+
+    /// Bytes of a receive request: a datagram comes with its header.
+    fn room(&self) -> u32 {
+        self.largest() + if self.connection == Connection::Ud { Grh::LEN as u32 } else { 0 }
+    }
+
     /// Receive requests to keep posted on each queue pair.
     fn receives(&self) -> u32 {
         if self.operation == Operation::Send { self.rx_depth } else { 0 }

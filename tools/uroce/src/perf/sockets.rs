@@ -80,7 +80,7 @@ pub(super) fn bandwidth(server: SocketAddr, size: u32, goal: Goal) -> Result<Tra
     // All is there when the server closes in turn.
     stream.shutdown(std::net::Shutdown::Write)?;
     let _ = stream.read(&mut [0]);
-    let traffic = Traffic { messages, seconds: start.elapsed().as_secs_f64(), peak_rate: 0.0 };
+    let traffic = Traffic { messages, seconds: start.elapsed().as_secs_f64(), ..Traffic::default() };
     Ok(Traffic { peak_rate: traffic.rate(), ..traffic })
 }
 

@@ -19,7 +19,7 @@ pub(super) fn print_heading(plan: &Plan, setting: Option<&Setting>, report_gbits
     let both = if plan.bidirectional { "Bidirectional " } else { "" };
     say!("{RULE}\n                    {} {both}{what} Test", plan.operation.title())?;
     if let Some(setting) = setting {
-        say!(" Device          : {:<12} Connection type : RC", setting.device)?;
+        say!(" Device          : {:<12} Connection type : {}", setting.device, plan.connection.title())?;
         say!(" Number of qps   : {:<12} Mtu             : {}[B]", plan.queue_pairs, setting.path_mtu)?;
         say!(" TX depth        : {:<12} RX depth        : {}", plan.tx_depth, plan.rx_depth)?;
         say!(" Post list       : {:<12} CQ Moderation   : {}", plan.list, plan.moderation)?;
@@ -48,7 +48,12 @@ pub(super) fn print_row(plan: &Plan, row: &Row, report_gbits: bool) -> Result<()
             let bandwidth = |rate: f64| rate * f64::from(size) / unit;
             let (rate, peak) = (own.rate() + other.rate(), own.peak_rate + other.peak_rate);
             let messages = own.messages + other.messages;
-            say!(" {size:<10} {messages:<14} {:<18.2} {:<20.2} {:.6}", bandwidth(peak), bandwidth(rate), rate / 1e6)
+            say!(" {size:<10} {messages:<14} {:<18.2} {:<20.2} {:.6}", bandwidth(peak), bandwidth(rate), rate / 1e6)?;
+            let arrived = own.received + other.received;
+            if plan.counts_arrivals() && arrived < messages {
+                say!(" {:<10} {arrived:<14} arrived; the rate is that of sending", "")?;
+            }
+            Ok(())
         }
         Outcome::Latency(histogram) => {
             let times = Summary::of(plan.operation, histogram);
@@ -144,6 +149,7 @@ fn json_row(plan: &Plan, row: &Row) -> Value {
             json!({
                 "bytes": size,
                 "messages": own.messages + other.messages,
+                "received": plan.counts_arrivals().then_some(own.received + other.received),
                 "seconds": own.seconds.max(other.seconds),
                 "messages_per_second": own.rate() + other.rate(),
                 "average_bits_per_second": bits(own.rate() + other.rate()),

@@ -11,15 +11,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use uroce::verbs::{Device, LinkState};
 
-/// The folder of this user, for the variables that `uroce env` prints: it stays.
+/// The folder of this user, for the variables that `uroce env` prints: it stays. Not the one in which devices answer
+/// `uroce stat`, which nobody else may enter.
 ///
 /// # Errors
 /// When it cannot be made, or belongs to somebody else.
 pub(super) fn of_user() -> Result<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("uroce"),
-        _ => std::env::temp_dir().join(format!("uroce-{uid}")),
+        Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("uroce-tree"),
+        _ => std::env::temp_dir().join(format!("uroce-tree-{uid}")),
     };
     match fs::DirBuilder::new().mode(0o755).create(&folder) {
         Ok(()) => {}
@@ -35,9 +36,12 @@ pub(super) fn of_user() -> Result<PathBuf> {
 
 /// Writes the files of these devices into `folder`, in place of those that are there.
 ///
+/// Loopback gets a node in `dev` only where it was asked for by name, or no other device works: UCX takes every device that has
+/// one, and between hosts it would wait for ever for what goes through loopback.
+///
 /// # Errors
 /// When one cannot be written.
-pub(super) fn write(folder: &Path, devices: &[Device]) -> Result<()> {
+pub(super) fn write(folder: &Path, devices: &[Device], were_named: bool) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     // A program that gives up privileges still reads them.
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
@@ -53,12 +57,17 @@ pub(super) fn write(folder: &Path, devices: &[Device]) -> Result<()> {
     fs::create_dir_all(&nodes).with_context(|| format!("{}", nodes.display()))?;
     file(&folder.join("class/infiniband_verbs/abi_version"), "6")?;
     fs::create_dir_all(folder.join("class/infiniband"))?;
+    let is_real = |device: &Device| !device.loopback && device.state == LinkState::Active;
+    let loopback_has_node = were_named || !devices.iter().any(is_real);
     for (index, device) in devices.iter().enumerate() {
         device_files(&folder.join("class/infiniband").join(&device.name), device)?;
         let verbs = format!("uverbs{index}");
         let place = folder.join("class/infiniband_verbs").join(&verbs);
         file(&place.join("ibdev"), &device.name)?;
         file(&place.join("abi_version"), "2")?;
+        if device.loopback && !loopback_has_node {
+            continue;
+        }
         // UCX looks for the device's own name.
         for node in [&verbs, &device.name] {
             symlink("/dev/null", nodes.join(node)).with_context(|| format!("{node} in {}", nodes.display()))?;
@@ -133,8 +142,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let devices = uroce::verbs::devices().unwrap();
         // Twice: what was there is replaced.
-        write(folder.path(), &devices).unwrap();
-        write(folder.path(), &devices).unwrap();
+        write(folder.path(), &devices, true).unwrap();
+        write(folder.path(), &devices, true).unwrap();
         let read = |path: &str| fs::read_to_string(folder.path().join(path)).unwrap();
         let lo = devices.iter().position(|device| device.loopback).unwrap();
         let name = &devices[lo].name;
@@ -145,5 +154,26 @@ mod tests {
         let node = folder.path().join("dev").join(name).metadata().unwrap();
         use std::os::unix::fs::FileTypeExt;
         assert!(node.file_type().is_char_device());
+        assert_ne!(read(&format!("class/infiniband/{name}/node_guid")), "0000:0000:0000:0000\n");
+    }
+
+    /// UCX between two hosts took the loopback device as well, and hung.
+    #[test]
+    fn loopback_has_a_node_when_nothing_else_works_or_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let lo = uroce::verbs::devices().unwrap().into_iter().find(|device| device.loopback).unwrap();
+        let mut other = lo.clone();
+        (other.name, other.loopback) = ("uroce_eth9".into(), false);
+        let mut down = other.clone();
+        (down.name, down.state) = ("uroce_eth8".into(), LinkState::Down);
+        let nodes = |devices: &[Device], were_named| {
+            write(folder.path(), devices, were_named).unwrap();
+            assert!(folder.path().join("class/infiniband").join(&lo.name).exists(), "it is described all the same");
+            folder.path().join("dev").join(&lo.name).exists()
+        };
+        assert!(!nodes(&[other.clone(), lo.clone()], false));
+        assert!(nodes(&[other, lo.clone()], true));
+        assert!(nodes(&[down, lo.clone()], false));
+        assert!(nodes(std::slice::from_ref(&lo), false));
     }
 }

@@ -94,6 +94,10 @@ fn what_cannot_be_measured_is_refused() {
     assert!(refused(&["send", "lat", "-q", "2"]).contains("leave out -q"));
     assert!(refused(&["udp", "bw"]).contains("measure lat"));
     assert!(refused(&["atomic", "bw", "-s", "16"]).contains("8 bytes"));
+    assert!(refused(&["read", "bw", "-c", "UC"]).contains("UC cannot do RDMA_Read: SEND and WRITE are"));
+    assert!(refused(&["write", "lat", "-c", "ud"]).contains("UD cannot do RDMA_Write: SEND is"));
+    assert!(refused(&["send", "bw", "-c", "UD", "-m", "1024", "-s", "1025"]).contains("of 1024 bytes at most"));
+    assert!(refused(&["tcp", "bw", "-c", "UC"]).contains("leave out -c"));
     assert!(refused(&["send", "bw", "-t", "0"]).contains("-t 0: from 1 to"));
     let output = run(&["perf", "teleport", "bw"]);
     assert_eq!(output.status.code(), Some(2), "a command line that cannot be understood");

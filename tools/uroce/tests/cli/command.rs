@@ -84,6 +84,11 @@ impl Server {
         None
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end.
     pub(crate) fn finish(self) -> Output {
         finish(self.child)

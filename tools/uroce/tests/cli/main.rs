@@ -3,3 +3,4 @@
 mod alone;
 mod command;
 mod pairs;
+mod stat;

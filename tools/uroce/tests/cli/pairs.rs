@@ -63,6 +63,13 @@ fn every_operation_is_measured() {
         ("write", "lat", &["-s", "5000"]),
         ("read", "lat", &[]),
         ("atomic", "lat", &[]),
+        ("send", "bw", &["-c", "UC", "-s", "10000"]),
+        ("send", "bw", &["-c", "UC", "-b", "-q", "2", "-l", "4"]),
+        ("write", "bw", &["-c", "UC"]),
+        ("write", "lat", &["-c", "UC", "-s", "5000"]),
+        ("send", "bw", &["-c", "UD"]),
+        ("send", "bw", &["-c", "UD", "-b", "-q", "2", "-e", "-I", "64", "-s", "64"]),
+        ("send", "lat", &["-c", "UD", "-s", "4096"]),
         ("tcp", "bw", &[]),
         ("tcp", "lat", &["-e"]),
         ("udp", "lat", &[]),
@@ -85,6 +92,21 @@ fn sizes_and_times_are_as_asked() {
     let result = perf("send", "bw", &["-D", "0.2", "-s", "512", "-Q", "5"]);
     assert!(result["results"][0]["messages"].as_u64().unwrap() > 0, "{result}");
     assert!(result["results"][0]["seconds"].as_f64().unwrap() >= 0.2, "{result}");
+}
+
+/// One receive request for lists of 64: most datagrams find none. UC with one message at a time loses nothing.
+#[test]
+fn datagrams_that_arrive_are_counted() {
+    let result = perf("send", "bw", &["-c", "UD", "-n", "2000", "-r", "1", "-l", "64"]);
+    let row = &result["results"][0];
+    let (sent, received) = (row["messages"].as_u64().unwrap(), row["received"].as_u64().unwrap());
+    assert_eq!(sent, 2000, "{result}");
+    assert!((1..=sent).contains(&received), "{result}");
+    let result = perf("send", "bw", &["-c", "UC", "-n", "20", "-t", "1", "-s", "100"]);
+    assert_eq!(result["results"][0]["received"], 20, "{result}");
+    let result = perf("send", "bw", &["-c", "UD", "-a", "-n", "5"]);
+    let sizes: Vec<_> = array(&result["results"]).map(|row| row["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, (1..=10).map(|power| 1 << power).collect::<Vec<u64>>());
 }
 
 #[test]
