@@ -54,6 +54,12 @@ impl Reply {
         }
     }
 
+    /// Whether it is an RNR NAK, which a sequence error of the same PSN must not hide: the peer would send all again at once.
+    fn outlasts(&self, psn: Psn, syndrome: Syndrome) -> bool {
+        let waits = matches!(self, Self::Acknowledge { syndrome: Syndrome::ReceiverNotReady { .. }, .. });
+        waits && self.psn() == psn && syndrome == Syndrome::Nak(NakCode::SequenceError)
+    }
+
     /// Whether it answers a READ or ATOMIC that was just executed.
     fn is_new_fetch(&self) -> bool {
         match self {
@@ -103,12 +109,13 @@ impl Replies {
     }
 
     /// Owes an acknowledge or a NAK. True when that saves a packet: of two in a row, only the one with the later PSN
-    /// says anything, since each acknowledges all before it.
+    /// says anything, since each acknowledges all before it. Of two NAKs of one PSN, the one that asks to wait stays: behind a
+    /// packet that no receive was there for, others that overtook each other look like a gap.
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) -> bool {
         let reply = Reply::Acknowledge { psn, syndrome };
         match self.queue.back_mut() {
             Some(last @ Reply::Acknowledge { .. }) => {
-                if !psn.is_before(last.psn()) {
+                if !psn.is_before(last.psn()) && !last.outlasts(psn, syndrome) {
                     *last = reply;
                 }
                 true
@@ -231,4 +238,33 @@ fn emit_acknowledge(common: &Common, psn: Psn, syndrome: Syndrome, msn: u32, roo
     let bth = common.header(Opcode::RC_ACKNOWLEDGE, psn);
     let aeth = Some(Aeth { syndrome, msn });
     emit_headers(&bth, &Extensions { aeth, ..Extensions::default() }, room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the fuzz target `pair`: with packets out of order, and no receive posted, a peer sent 128 packets 4,000 times
+    /// without ever waiting, since in each run a sequence error took the place of the RNR NAK.
+    #[test]
+    fn a_sequence_error_does_not_hide_an_rnr_nak() {
+        let (psn, rnr) = (Psn::new(0xff_ffff), Syndrome::ReceiverNotReady { timer: 5 });
+        let owed = |syndromes: &[(Psn, Syndrome)]| {
+            let mut replies = Replies::default();
+            for &(psn, syndrome) in syndromes {
+                replies.acknowledge(psn, syndrome);
+            }
+            assert_eq!(replies.queue.len(), 1);
+            replies.queue.pop_front().map(|reply| match reply {
+                Reply::Acknowledge { psn, syndrome } => (psn, syndrome),
+                other => panic!("{other:?}"),
+            })
+        };
+        let gap = Syndrome::Nak(NakCode::SequenceError);
+        assert_eq!(owed(&[(psn, rnr), (psn, gap)]), Some((psn, rnr)));
+        // A receive came, and with it the turn of what followed.
+        assert_eq!(owed(&[(psn, rnr), (psn.plus(1), gap)]), Some((psn.plus(1), gap)));
+        let ack = Syndrome::Ack { credits: Syndrome::NO_CREDITS };
+        assert_eq!(owed(&[(psn, rnr), (psn, ack)]), Some((psn, ack)));
+    }
 }
