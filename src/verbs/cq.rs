@@ -55,12 +55,15 @@ impl CompletionQueue {
     ///
     /// When the queue is empty it runs the engine once, unless another thread is at it; it never waits.
     pub fn poll(&self, completions: &mut [Completion]) -> usize {
-        let taken = self.take(completions);
-        if taken > 0 || completions.is_empty() {
-            return taken;
-        }
-        self.inner.context.driver.poll();
-        self.take(completions)
+        let taken = self.poll_each(completions.len());
+        completions.iter_mut().zip(taken).map(|(place, completion)| *place = completion).count()
+    }
+
+    /// As [`poll`](Self::poll), for up to `count` completions, each taken when the iterator comes to it.
+    pub fn poll_each(&self, count: usize) -> impl Iterator<Item = Completion> {
+        let mut first = if count > 0 { self.poll_one() } else { None };
+        let available = if first.is_some() { count } else { 0 };
+        std::iter::from_fn(move || first.take().or_else(|| self.pop())).take(available)
     }
 
     /// Starts to take completions one by one, with what only a batch tells of them (`ibv_start_poll(3)`). `None` when there is
@@ -152,12 +155,6 @@ impl CompletionQueue {
 
     pub(super) fn belongs_to(&self, context: &Arc<ContextInner>) -> bool {
         Arc::ptr_eq(&self.inner.context, context)
-    }
-
-    /// Pops the ring, without a lock.
-    fn take(&self, completions: &mut [Completion]) -> usize {
-        let popped = std::iter::from_fn(|| self.inner.queue.pop());
-        completions.iter_mut().zip(popped).map(|(place, completion)| *place = completion).count()
     }
 }
 

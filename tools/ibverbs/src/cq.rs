@@ -168,8 +168,6 @@ pub(crate) extern "C" fn req_notify_cq(cq: *mut abi::Cq, solicited_only: c_int) 
 
 /// Takes up to `count` completions. Nothing is locked while there are some.
 pub(crate) extern "C" fn poll_cq(cq: *mut abi::Cq, count: c_int, places: *mut abi::Wc) -> c_int {
-    /// Completions taken in one go.
-    const BURST: usize = 16;
     quick(-libc::EIO, || {
         // SAFETY: a queue of the program's, as the verb requires.
         let queue = match unsafe { live::<Cq>(cq) } {
@@ -180,19 +178,11 @@ pub(crate) extern "C" fn poll_cq(cq: *mut abi::Cq, count: c_int, places: *mut ab
         if wanted > 0 && places.is_null() {
             return -libc::EINVAL;
         }
-        let mut completions = [Completion::default(); BURST];
         let mut taken = 0;
-        while taken < wanted {
-            let room = (wanted - taken).min(BURST);
-            let burst = queue.poll(&mut completions[..room]);
-            for completion in &completions[..burst] {
-                // SAFETY: the program has room for `count` completions, and `taken` is below that.
-                unsafe { places.add(taken).write(work_completion(completion)) };
-                taken += 1;
-            }
-            if burst < room {
-                break;
-            }
+        for completion in queue.poll_each(wanted) {
+            // SAFETY: the program has room for `count` completions, and `taken` is below that.
+            unsafe { places.add(taken).write(work_completion(&completion)) };
+            taken += 1;
         }
         idle::polled(taken);
         taken as c_int

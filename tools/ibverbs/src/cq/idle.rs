@@ -1,24 +1,46 @@
-//! What a thread does that polls in vain.
+//! Threads that poll in vain let others run.
 //!
-//! Programs poll as if a device did the work meanwhile. Here the peer's processor does it, and on one machine that may be the
-//! one that this thread holds: with more processes than processors (four ranks of MPI on two) every message would then wait for
-//! the end of a time slice, milliseconds each way. So a thread that found nothing for a while lets others run.
+//! Programs poll as if a device did the work. Here it is a process, their peer perhaps, that needs a processor: on one core a
+//! thread that polls on keeps it until its time slice ends, and a round trip takes milliseconds.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
-/// Polls in a row that find nothing before the thread gives way. A yield that nobody takes costs about as much as a poll.
-const POLLS_PER_PAUSE: u32 = 16;
+/// How long a thread polls in vain before it gives way. A peer on a processor of its own answers within that; whoever gives way to
+/// a program that computes is not back for a time slice, of milliseconds.
+const PATIENCE: Duration = Duration::from_micros(60);
+/// Polls in vain from one look at the clock to the next: a look costs a tenth of a poll.
+const POLLS_PER_LOOK: u32 = 8;
 
-thread_local! {
-    /// Polls in a row that found nothing, in all queues of the thread.
-    static IN_VAIN: Cell<u32> = const { Cell::new(0) };
+/// Polls in vain so far, and when they were counted first.
+#[derive(Clone, Copy)]
+struct Idle {
+    polls: u32,
+    since: Option<Instant>,
 }
 
-/// The thread has polled, and found this many completions.
-pub(super) fn polled(found: usize) {
-    let polls = if found > 0 { 0 } else { IN_VAIN.get() + 1 };
-    IN_VAIN.set(polls % POLLS_PER_PAUSE);
-    if polls == POLLS_PER_PAUSE {
-        std::thread::yield_now();
+impl Idle {
+    const NOT: Self = Self { polls: 0, since: None };
+}
+
+thread_local! {
+    static IDLE: Cell<Idle> = const { Cell::new(Idle::NOT) };
+}
+
+/// Notes that this thread polled, and what it got.
+pub(super) fn polled(completions: usize) {
+    // At the end of the thread, when its variables are gone, nothing needs to be noted.
+    let _ = IDLE.try_with(|idle| idle.set(if completions > 0 { Idle::NOT } else { next(idle.get()) }));
+}
+
+fn next(mut idle: Idle) -> Idle {
+    idle.polls = idle.polls.wrapping_add(1);
+    if idle.polls.is_multiple_of(POLLS_PER_LOOK) {
+        let now = Instant::now();
+        let since = *idle.since.get_or_insert(now);
+        if now.duration_since(since) >= PATIENCE {
+            std::thread::yield_now();
+        }
     }
+    idle
 }
