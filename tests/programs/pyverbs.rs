@@ -60,6 +60,7 @@ fn what_rxe_passes_passes_here() {
         assert!(missed.is_empty(), "GID {gid}; rxe passes {}, not so we: {missed:#?}", passed_by_rxe.len());
         let strange: Vec<_> = results.iter().filter(|result| !is_explained(result)).collect();
         assert!(strange.is_empty(), "GID {gid}: neither passed nor explained: {strange:#?}");
+        println!("GID {gid}: {}", tally(&results));
     }
 }
 
@@ -69,6 +70,16 @@ fn is_explained((_, (result, reason)): &(&String, &(String, String))) -> bool {
         "skipped" => SKIPS.iter().any(|(said, _)| reason.starts_with(said)),
         _ => false,
     }
+}
+
+/// How many passed, and how many were skipped for which reason: the table of the library's README.
+fn tally(results: &Results) -> String {
+    let mut counts = BTreeMap::new();
+    for (result, said) in results.values() {
+        let reason = SKIPS.iter().find(|(begins, _)| result == "skipped" && said.starts_with(begins));
+        *counts.entry((result.as_str(), reason.map_or("", |(_, reason)| reason))).or_insert(0) += 1;
+    }
+    counts.iter().map(|((result, reason), count)| format!("\n{count:4} {result} {reason}")).collect()
 }
 
 /// The tests that the kernel's rxe passes, 6.1's or 6.12's.
