@@ -102,14 +102,14 @@ fn who_comes_at_once_shares() {
 fn the_stopped_are_named() {
     let address = address(6);
     let stopped = Worker::start(address, Backend::Udp);
-    stopped.signal(Signal::STOP);
+    stopped.stop();
     let error = Context::options("uroce_lo").addresses([address]).open().unwrap_err();
     assert_eq!(error.errno(), 110, "ETIMEDOUT: {error}");
     let text = error.to_string();
     assert!(text.contains(&format!("process {}", stopped.pid())) && text.lines().count() == 1, "{text}");
     stopped.signal(Signal::CONT);
     let other = Worker::start(address, Backend::Udp);
-    stopped.signal(Signal::STOP);
+    stopped.stop();
     let third = Context::options("uroce_lo").addresses([address]).open().unwrap();
     assert!(third.slot() > 0);
     drop((stopped, other, third));

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use uroce::verbs::{
     Access, Backend, CompletionKind, CompletionQueue, ConnectOptions, Context, MemoryRegion, Operation, Peer,
     ProtectionDomain, QpConfig, QueuePair, ReceiveRequest, SendRequest, Status, random_psn,
@@ -92,6 +92,12 @@ impl Worker {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops it. Every thread of it has stopped when this returns: a signal that was only sent lets them answer for a while.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).unwrap();
     }
 
     /// Makes `count` more queue pairs; where they are.
